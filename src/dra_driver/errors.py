@@ -1,0 +1,128 @@
+"""Every error that this project raises on purpose.
+
+::
+
+    DraError                      retryable = False unless said otherwise
+    ├── SettingsError             the process: a flag, variable or file is wrong; exit status 2
+    ├── HostError                 the process: a directory, socket or library of this host cannot be used
+    │   └── InstanceConflictError another live instance or driver holds our place
+    ├── JournalError              the process: the journal of prepared claims cannot be read or written
+    ├── ApiError                  one request to the API server: `status`, `reason`, `message`
+    │   ├── ApiUnavailableError   retryable: no connection, timeout, 429, 5xx
+    │   ├── ApiNotFoundError      404
+    │   ├── ApiConflictError      409: another writer was first, or the name exists
+    │   ├── ApiGoneError          410: the resourceVersion is too old, list again
+    │   ├── ApiInvalidError       422: the object was understood and refused
+    │   └── ApiDeniedError        401, 403
+    ├── ClaimError                one ResourceClaim: the others of the call are not affected
+    │   ├── ClaimRetryError       retryable: the same call may succeed later
+    │   └── UnsupportedRequestError   the claim asks for what this version cannot do yet
+    ├── DeviceError               one device of this node
+    ├── SliceError                one ResourceSlice breaks a limit of the API
+    ├── ParseError                a Quantity or version text that Go would refuse as well; also a ValueError
+    ├── CompileError              a CEL expression that the API server would refuse
+    └── EvaluationError           a CEL expression that fails on one device
+
+A text names the object, the field, what was found, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+
+class DraError(Exception):
+    """Base of the tree. `retryable` tells whether the same action may succeed later without a change by a person."""
+
+    retryable = False
+
+
+class SettingsError(DraError):
+    """A flag, environment variable or configuration file is wrong."""
+
+
+class HostError(DraError):
+    """A directory, socket, device node or library of this host cannot be used."""
+
+
+class InstanceConflictError(HostError):
+    """Another live process holds the place that this one needs."""
+
+
+class JournalError(DraError):
+    """The journal of prepared claims cannot be read or written."""
+
+
+class ApiError(DraError):
+    """A request that the API server did not answer with success.
+
+    `status` is the HTTP status (0 where no answer came), `reason` the `metav1.Status` reason, `message` its text.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+
+
+class ApiUnavailableError(ApiError):
+    """No connection, a timeout, 429 or 5xx. `retry_after` is the server's wish in seconds, if it had one."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after = retry_after
+
+
+class ApiNotFoundError(ApiError):
+    """404."""
+
+
+class ApiConflictError(ApiError):
+    """409 with reason `Conflict` or `AlreadyExists`."""
+
+
+class ApiGoneError(ApiError):
+    """410: the resourceVersion or continue token is too old; list again."""
+
+
+class ApiInvalidError(ApiError):
+    """422: the object was understood and refused."""
+
+
+class ApiDeniedError(ApiError):
+    """401 or 403."""
+
+
+class ClaimError(DraError):
+    """One ResourceClaim cannot be prepared or unprepared; the other claims of the call are not affected."""
+
+
+class ClaimRetryError(ClaimError):
+    """As ClaimError, but the same call may succeed later."""
+
+    retryable = True
+
+
+class UnsupportedRequestError(ClaimError):
+    """The claim uses an API feature that this version does not implement yet."""
+
+
+class DeviceError(DraError):
+    """One device of this node cannot be used."""
+
+
+class SliceError(DraError):
+    """A ResourceSlice breaks a limit of the API; nothing of its pool is written."""
+
+
+class ParseError(DraError, ValueError):
+    """A Quantity or version text that the Go code refuses as well."""
+
+
+class CompileError(DraError):
+    """A CEL expression that does not compile."""
+
+
+class EvaluationError(DraError):
+    """A CEL expression that fails on one device; the scheduler stops scheduling the pod then."""
