@@ -28,13 +28,24 @@ class HostPaths(Protocol):
     """
 
     @property
-    def driver_root(self) -> Path: ...
+    def driver_root(self) -> Path:
+        """Below it lie the driver's libraries and programs."""
+        ...
+
     @property
-    def dev(self) -> Path: ...
+    def dev(self) -> Path:
+        """Device nodes."""
+        ...
+
     @property
-    def sys(self) -> Path: ...
+    def sys(self) -> Path:
+        """sysfs."""
+        ...
+
     @property
-    def proc(self) -> Path: ...
+    def proc(self) -> Path:
+        """procfs."""
+        ...
 
     def device_numbers(self, path: Path) -> DeviceNumbers:
         """The numbers of a device node; HostError when it is missing or no device node."""

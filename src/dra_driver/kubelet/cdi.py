@@ -2,7 +2,7 @@
 
 One spec file per claim, `<cdi dir>/<vendor>-<class>_<claim UID>.json`, written when the claim is prepared and removed when it is unprepared. The
 file carries the claim's identity in its annotations: that is how we recognise our own files, and nothing else is ever deleted.
-Format: CDI specification 0.6–1.1 (cncf-tags/container-device-interface). The file lists the minimal version that has all fields it uses.
+Format: CDI specification 0.6 to 1.1 (cncf-tags/container-device-interface). The file lists the minimal version that has all fields it uses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class _Part(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     pass
 
 
-class DeviceNode(_Part):
+class DeviceNode(_Part, frozen=True):
     """A node to create in the container. `host_path` is set where it differs from `path`; numbers where known."""
 
     path: str
@@ -25,7 +25,7 @@ class DeviceNode(_Part):
     permissions: str = ""
 
 
-class Mount(_Part):
+class Mount(_Part, frozen=True):
     """A bind mount."""
 
     host_path: str
@@ -33,7 +33,7 @@ class Mount(_Part):
     options: tuple[str, ...] = ()
 
 
-class Hook(_Part):
+class Hook(_Part, frozen=True):
     """An OCI hook, such as createContainer."""
 
     hook_name: str
@@ -42,7 +42,7 @@ class Hook(_Part):
     env: tuple[str, ...] = ()
 
 
-class ContainerEdits(_Part):
+class ContainerEdits(_Part, frozen=True):
     """What is added to a container. `env` entries are NAME=value."""
 
     env: tuple[str, ...] = ()
@@ -51,14 +51,14 @@ class ContainerEdits(_Part):
     hooks: tuple[Hook, ...] = ()
 
 
-class CdiDevice(_Part):
+class CdiDevice(_Part, frozen=True):
     """One device of a spec."""
 
     name: str
     container_edits: ContainerEdits = ContainerEdits()
 
 
-class Spec(_Part):
+class Spec(_Part, frozen=True):
     """One CDI spec file; `kind` is vendor/class. `container_edits` apply to a container with any of the devices."""
 
     cdi_version: str
