@@ -1,0 +1,131 @@
+"""Checks on a typed tree that Kubernetes adds: literal durations, timestamps, patterns and format strings, and literals of one type."""
+
+from __future__ import annotations
+
+from dra_driver.cel.checking.types import Type
+from dra_driver.cel.evaluation import conversions
+from dra_driver.cel.evaluation.values import Err
+from dra_driver.cel.functions.regexes import PatternError, compiled
+from dra_driver.cel.functions.text_format import FormatProblemError, expand, unfit
+from dra_driver.cel.syntax.source import Diagnostic, Source
+from dra_driver.cel.syntax.tree import Call, ListLiteral, Literal, MapLiteral, Node, children, walk
+
+_EXEMPT = "format"
+_FITTING = {
+    "d": ("int", "uint"),
+    "f": ("double", "string"),
+    "e": ("double", "string"),
+    "b": ("int", "uint", "bool"),
+    "x": ("int", "uint", "string", "bytes"),
+    "X": ("int", "uint", "string", "bytes"),
+    "o": ("int", "uint"),
+    "s": ("list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null"),
+}
+
+
+def validate(root: Node, source: Source) -> list[Diagnostic]:
+    """The problems of a tree that the checker accepted."""
+    problems: list[Diagnostic] = []
+    for node in walk(root):
+        if isinstance(node, Call):
+            _check_literal(node, source, problems)
+            _check_format(node, source, problems)
+    _check_literals_of_one_type(root, source, problems)
+    return problems
+
+
+def _check_literal(node: Call, source: Source, problems: list[Diagnostic]) -> None:
+    if node.function not in ("duration", "timestamp", "matches") or not node.args or not isinstance(node.args[0], Literal):
+        return
+    value = node.args[0].value
+    if node.function == "matches":
+        try:
+            compiled(value)
+        except PatternError:
+            problems.append(source.diagnostic("invalid matches argument", node.args[0].pos))
+        return
+    result = conversions.to_timestamp(value) if node.function == "timestamp" else conversions.from_text(value, "duration")
+    if isinstance(result, Err):
+        problems.append(source.diagnostic(f"invalid {node.function} argument", node.args[0].pos))
+
+
+def _check_literals_of_one_type(root: Node, source: Source, problems: list[Diagnostic]) -> None:
+    """Elements of a list, keys and values of a map must have the same type, except below a call of `format`."""
+
+    def report(node: Node, expected: Type, found: Type) -> None:
+        problems.append(source.diagnostic(f"expected type '{expected.shown()}' but found '{found.shown()}'", node.pos))
+
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Call) and node.function == _EXEMPT:
+            continue
+        stack += children(node)
+        if isinstance(node, ListLiteral):
+            types = [element.type.params[0] if index in node.optional else element.type for index, element in enumerate(node.elements)]
+            for element, t in zip(node.elements, types, strict=True):
+                if not types[0].same(t, names_of_params=False):
+                    report(element, types[0], t)
+                    break
+        elif isinstance(node, MapLiteral) and node.entries:
+            key = node.entries[0].key.type
+            values = [entry.value.type.params[0] if entry.optional else entry.value.type for entry in node.entries]
+            for entry, value in zip(node.entries, values, strict=True):
+                if not key.same(entry.key.type, names_of_params=False):
+                    report(entry.key, key, entry.key.type)
+                if not values[0].same(value, names_of_params=False):
+                    report(entry.value, values[0], value)
+
+
+class _TypeFormatter:
+    """Checks the clauses of a format string against the types of the arguments."""
+
+    def __init__(self, args: list[Node]) -> None:
+        self._args = args
+        self._current = 0
+        self.requested = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._args)
+
+    def argument(self, index: int) -> None:
+        self._current = index
+        self.requested += 1
+
+    def clause(self, letter: str, precision: int | None) -> str:  # noqa: ARG002
+        node = self._args[self._current]
+        culprit = _unprintable(node) if letter == "s" else None if _fits(node, letter) else node
+        if culprit is not None:
+            raise unfit(letter.lower(), culprit.type.name, culprit)
+        return ""
+
+
+def _fits(node: Node, letter: str) -> bool:
+    return node.type.kind == "dyn" or node.type.kind in _FITTING[letter]
+
+
+def _unprintable(node: Node) -> Node | None:
+    """The first part of an argument of %s that cannot be printed."""
+    if not _fits(node, "s"):
+        return node
+    parts = node.elements if isinstance(node, ListLiteral) else children(node) if isinstance(node, MapLiteral) else []
+    return next((culprit for part in parts if (culprit := _unprintable(part)) is not None), None)
+
+
+def _check_format(node: Call, source: Source, problems: list[Diagnostic]) -> None:
+    if node.function != "format" or "string_format" not in node.overloads or len(node.args) != 1:
+        return
+    template, args = node.target, node.args[0]
+    if not isinstance(template, Literal) or type(template.value) is not str or not isinstance(args, ListLiteral):
+        return
+    formatter = _TypeFormatter(args.elements)
+    try:
+        expand(template.value, formatter)
+    except FormatProblemError as problem:
+        place = problem.culprit if isinstance(problem.culprit, Node) else node
+        problems.append(source.diagnostic(problem.text, place.pos))
+        return
+    if len(args.elements) > formatter.requested:
+        text = f"too many arguments supplied to string.format (expected {formatter.requested}, got {len(args.elements)})"
+        problems.append(source.diagnostic(text, node.pos))

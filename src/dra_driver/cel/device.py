@@ -1,0 +1,153 @@
+"""A device as selectors see it: driver, attributes and capacities by domain and name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from dra_driver.cel.evaluation.values import Amount, TextMap, Version
+from dra_driver.errors import ParseError
+
+_NOTHING: dict[str, Any] = {}
+_LISTS = ("ints", "bools", "strings", "versions")
+
+
+class AttributeLike(Protocol):
+    """A DeviceAttribute of the API: exactly one field is set."""
+
+    @property
+    def int_(self) -> int | None: ...
+    @property
+    def bool_(self) -> bool | None: ...
+    @property
+    def string(self) -> str | None: ...
+    @property
+    def version(self) -> str | None: ...
+    @property
+    def ints(self) -> list[int] | None: ...
+    @property
+    def bools(self) -> list[bool] | None: ...
+    @property
+    def strings(self) -> list[str] | None: ...
+    @property
+    def versions(self) -> list[str] | None: ...
+
+
+class CapacityLike(Protocol):
+    """A DeviceCapacity of the API."""
+
+    @property
+    def value(self) -> str: ...
+
+
+class DeviceLike(Protocol):
+    """A device of a ResourceSlice."""
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeLike]: ...
+    @property
+    def capacity(self) -> Mapping[str, CapacityLike]: ...
+    @property
+    def allow_multiple_allocations(self) -> bool | None: ...
+
+
+class Device:
+    """Immutable; make it once per device of a slice, not per evaluation.
+
+    `problem` says why every selector fails on it (an attribute that is no version), as the scheduler would.
+    """
+
+    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "problem", "usual", "variables")
+
+    def __init__(self, driver: str, attributes: Mapping[str, Any], capacity: Mapping[str, str], allow_multiple_allocations: bool | None) -> None:  # noqa: FBT001
+        """Attribute values are int, bool, str, Version or a tuple of these; a capacity is the text of a Quantity. Raises ParseError for a bad one."""
+        self.driver = driver
+        self.allow_multiple_allocations = bool(allow_multiple_allocations)
+        self.problem = ""
+        self.attributes = _by_domain(driver, attributes)
+        self.capacity = _by_domain(driver, {name: Amount.parse(text) for name, text in capacity.items()})
+        self.usual = self._is_usual()
+        self.variables = {
+            "device": TextMap(
+                {
+                    "driver": driver,
+                    "allowMultipleAllocations": self.allow_multiple_allocations,
+                    "attributes": TextMap(self.attributes, TextMap(_NOTHING)),
+                    "capacity": TextMap(self.capacity, TextMap(_NOTHING)),
+                }
+            )
+        }
+
+    @classmethod
+    def from_api(cls, driver: str, device: Mapping[str, Any]) -> Device:
+        """From the API's JSON of one device; a capacity may be abbreviated to its text. `driver` is that of the slice."""
+        attributes: dict[str, Any] = {}
+        problem = ""
+        for name, fields in sorted((device.get("attributes") or {}).items()):
+            try:
+                attributes[name] = _value(fields)
+            except ParseError as error:
+                problem = problem or f"attribute {name}: {error}"
+        capacity = {name: value if isinstance(value, str) else value["value"] for name, value in (device.get("capacity") or {}).items()}
+        made = cls(driver, attributes, capacity, device.get("allowMultipleAllocations"))
+        made.problem = problem
+        return made
+
+    @classmethod
+    def from_slice(cls, driver: str, device: DeviceLike) -> Device:
+        """From a device of a decoded ResourceSlice."""
+        attributes = {
+            name: {field: getattr(value, f"{field}_" if field in ("int", "bool") else field) for field in (*_LISTS, "int", "bool", "string", "version")}
+            for name, value in device.attributes.items()
+        }
+        capacity = {name: value.value for name, value in device.capacity.items()}
+        return cls.from_api(driver, {"attributes": attributes, "capacity": capacity, "allowMultipleAllocations": device.allow_multiple_allocations})
+
+    def _is_usual(self) -> bool:
+        """Whether the device keeps the API's limits, which the static cost of a selector relies on."""
+        return (
+            len(self.driver) <= 63
+            and _small(self.attributes)
+            and _small(self.capacity)
+            and all(
+                len(value) <= 64 and all(len(part) <= 64 for part in value if isinstance(part, str))
+                for values in self.attributes.values()
+                for value in values.values()
+                if isinstance(value, (str, tuple))
+            )
+        )
+
+
+def _small(domains: Mapping[str, Mapping[str, Any]]) -> bool:
+    return len(domains) <= 32 and all(len(domain) <= 63 and len(values) <= 32 and max(map(len, values), default=0) <= 32 for domain, values in domains.items())
+
+
+def _by_domain(driver: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """A name without domain belongs to the driver's."""
+    domains: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        domain, slash, identifier = name.partition("/")
+        if not slash:
+            domain, identifier = driver, name
+        domains.setdefault(domain, {})[identifier] = value
+    return domains
+
+
+def _value(fields: Mapping[str, Any]) -> Any:
+    """The one value of an attribute, in the order in which Kubernetes looks."""
+    for field in _LISTS:
+        if (values := fields.get(field)) is not None:
+            return tuple(_version(text) for text in values) if field == "versions" else tuple(values)
+    for field in ("int", "bool", "string"):
+        if (value := fields.get(field)) is not None:
+            return value
+    if (version := fields.get("version")) is not None:
+        return _version(version)
+    raise ParseError("unsupported attribute value")
+
+
+def _version(text: str) -> Any:
+    try:
+        return Version.parse(text)
+    except ParseError as error:
+        raise ParseError(f"parse semantic version: {error}") from None

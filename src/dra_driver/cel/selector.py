@@ -1,0 +1,116 @@
+"""A compiled selector: evaluates devices exactly as the scheduler does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dra_driver.cel.device import Device
+from dra_driver.cel.evaluation.attributes import Evaluable
+from dra_driver.cel.evaluation.frames import Frame, Run
+from dra_driver.cel.evaluation.tracker import CancelledError, CostTracker
+from dra_driver.cel.evaluation.values import (
+    Cidr,
+    Duration,
+    Err,
+    IpAddress,
+    ListValue,
+    MapValue,
+    NamedFormat,
+    OptionalValue,
+    PanicError,
+    TextMap,
+    Timestamp,
+    TypeValue,
+    Uint,
+    Url,
+    Version,
+    type_name,
+)
+from dra_driver.cel.syntax.tree import Tree
+from dra_driver.errors import EvaluationError
+
+MAX_RUNTIME_COST = 1_000_000
+
+Interrupt = Callable[[], bool]
+"""Asked now and then during long evaluations; True stops it."""
+
+
+class Outcome(NamedTuple):
+    """What one evaluation gave: a match or an error, and its actual cost (None where the device itself is at fault)."""
+
+    match: bool | None
+    error: EvaluationError | None
+    cost: int | None
+
+
+class Selector:
+    """Immutable and shared by threads."""
+
+    def __init__(self, text: str, tree: Tree, program: Evaluable, result_type: str, max_cost: int) -> None:
+        self.text = text
+        self.result_type = result_type
+        self.max_cost = max_cost
+        self._tree = tree
+        self._program = program
+
+    def matches(self, device: Device, interrupt: Interrupt | None = None) -> bool:
+        """Whether the device is selected. Raises EvaluationError with the scheduler's text."""
+        outcome = self.run(device, interrupt)
+        if outcome.error is not None:
+            raise outcome.error
+        return bool(outcome.match)
+
+    def run(self, device: Device, interrupt: Interrupt | None = None) -> Outcome:
+        """The exact evaluation with its cost."""
+        if device.problem:
+            return Outcome(None, EvaluationError(device.problem), None)
+        tracker = CostTracker(MAX_RUNTIME_COST)
+        try:
+            value = self._program.exec(Frame(Run(tracker, interrupt), device.variables))
+        except CancelledError as error:
+            value = Err(str(error))
+        except PanicError as error:
+            value = Err(f"internal error: {error}")
+        match = _to_bool(value)
+        if isinstance(match, str):
+            return Outcome(None, EvaluationError(match), tracker.cost)
+        return Outcome(match, None, tracker.cost)
+
+
+_NATIVE_NAMES: dict[type, str] = {
+    str: "unsupported native conversion from string to 'bool'",
+    int: "unsupported type conversion from 'int' to bool",
+    Uint: "unsupported type conversion from 'uint' to bool",
+    float: "type conversion error from Double to 'bool'",
+    bytes: "type conversion error from Bytes to 'bool'",
+    type(None): "type conversion error from 'null_type' to 'bool'",
+    MapValue: "type conversion error from map to 'bool'",
+    TextMap: "type conversion error from map to 'bool'",
+    Duration: "type conversion error from 'Duration' to 'bool'",
+    Timestamp: "type conversion error from 'Timestamp' to 'bool'",
+    TypeValue: "type conversion not supported for 'type'",
+    Version: "type conversion error from 'Semver' to 'bool'",
+    IpAddress: "type conversion error from 'IP' to 'bool'",
+    Cidr: "type conversion error from 'CIDR' to 'bool'",
+    Url: "type conversion error from 'URL' to 'bool'",
+    NamedFormat: "type conversion error from 'Format' to 'bool'",
+}
+
+
+def _to_bool(value: Any) -> bool | str:
+    """The result as a bool, or why it is none."""
+    if isinstance(value, Err):
+        return value.text
+    inner = value
+    while type(inner) is OptionalValue and inner.has_value:
+        inner = inner.value
+    if type(inner) is bool:
+        return inner
+    if type(inner) is OptionalValue:
+        reason = "optional.none() dereference"
+    elif isinstance(inner, ListValue):
+        reason = "type conversion error from list to 'bool'"
+    else:
+        reason = _NATIVE_NAMES.get(type(inner), "type conversion error from 'Quantity' to 'bool'")
+    return f"CEL result of type {type_name(value)} could not be converted to bool: {reason}"

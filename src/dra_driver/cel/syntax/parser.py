@@ -1,0 +1,411 @@
+"""Recursive descent over the CEL grammar: text in, syntax tree out, with every problem at the place where cel-go reports it.
+
+The grammar's rules nest as in cel-go's generated parser, because its two nesting limits count them: 250 open rules of one kind while reading
+(`_enter`), and 250 nested operators, selections, indexes and member calls in the result (`_height`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from dra_driver.cel.evaluation.values import Uint
+from dra_driver.cel.syntax import literals
+from dra_driver.cel.syntax.lexer import Token, tokenize
+from dra_driver.cel.syntax.macros import Expander, Macro, MacroError
+from dra_driver.cel.syntax.recursion import make_room
+from dra_driver.cel.syntax.source import NOWHERE, Diagnostic, Source, SyntaxProblemError
+from dra_driver.cel.syntax.tree import Broken, Call, Entry, Ident, ListLiteral, Literal, MacroCall, MapLiteral, Node, Select, StructLiteral, Tree
+
+MAX_NESTING = 250
+MAX_CODE_POINTS = 100_000
+
+_RESERVED = frozenset(
+    "as break const continue else false for function if import in let loop package namespace null return true var void while".split()
+)
+_RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
+_SUMS = frozenset({"+", "-"})
+_PRODUCTS = frozenset({"*", "/", "%"})
+_OPENING = frozenset("([{")
+_CLOSING = frozenset(")]}")
+
+
+def parse(source: Source, macros: Mapping[tuple[str, int, bool], Macro]) -> Tree:
+    """Reads an expression. Raises SyntaxProblemError with every problem that cel-go's parser reports after the first syntax error, if any."""
+    tokens = tokenize(source)
+    parser = _Parser(source, tokens, macros)
+    root = parser.whole()
+    if parser.problems:
+        raise SyntaxProblemError(parser.problems)
+    return Tree(root, parser.macro_calls, parser.nesting)
+
+
+class _Parser:
+    def __init__(self, source: Source, tokens: list[Token], macros: Mapping[tuple[str, int, bool], Macro]) -> None:
+        self.problems: list[Diagnostic] = []
+        self.macro_calls: dict[int, MacroCall] = {}
+        self.nesting = _bracket_depth(tokens)
+        self._source = source
+        self._tokens = tokens
+        self._next = 0
+        self._token = tokens[0]
+        self._macros = macros
+        self._last_id = 0
+        self._open = {"expr": 0, "relation": 0, "calc": 0}
+        self._height = 0
+        make_room(self.nesting)
+
+    def whole(self) -> Node:
+        root = self._expression()
+        if self._token.kind != "end":
+            self._unexpected("<EOF>")
+        self.nesting += self._height
+        make_room(self.nesting)
+        return root
+
+    # Tokens
+
+    def _advance(self) -> Token:
+        token = self._token
+        self._next += 1
+        self._token = self._tokens[self._next]
+        return token
+
+    def _accept(self, kind: str) -> Token | None:
+        return self._advance() if self._token.kind == kind else None
+
+    def _expect(self, kind: str) -> Token:
+        if self._token.kind != kind:
+            self._unexpected(f"'{kind}'" if kind not in ("ident", "string") else "IDENTIFIER")
+        return self._advance()
+
+    def _unexpected(self, wanted: str) -> NoReturn:
+        found = self._token
+        raise SyntaxProblemError(
+            [*self.problems, self._source.diagnostic(f"Syntax error: mismatched input '{found.text}' expecting {wanted}", found.pos)]
+        )
+
+    # Bookkeeping
+
+    def new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _report(self, message: str, pos: int) -> Broken:
+        self.problems.append(self._source.diagnostic(message, pos))
+        return Broken(self.new_id(), pos)
+
+    def _enter(self, rule: str) -> None:
+        self._open[rule] += 1
+        if self._open[rule] > MAX_NESTING:
+            raise SyntaxProblemError([*self.problems, self._source.diagnostic(f"expression recursion limit exceeded: {MAX_NESTING}", NOWHERE)])
+
+    def _leave(self, rule: str) -> None:
+        self._open[rule] -= 1
+
+    def _above(self, *heights: int) -> None:
+        self._height = max(heights) + 1
+        if self._height > MAX_NESTING:
+            raise SyntaxProblemError([*self.problems, self._source.diagnostic("max recursion depth exceeded", NOWHERE)])
+
+    # Operators, loosest first
+
+    def _expression(self) -> Node:
+        self._enter("expr")
+        node = self._logical("||")
+        if question := self._accept("?"):
+            condition_height = self._height
+            call_id = self.new_id()
+            when_true = self._logical("||")
+            true_height = self._height
+            self._expect(":")
+            when_false = self._expression()
+            self._above(condition_height, true_height, self._height)
+            node = Call(call_id, question.pos, "_?_:_", None, [node, when_true, when_false])
+        self._leave("expr")
+        return node
+
+    def _logical(self, operator: str) -> Node:
+        first = self._logical("&&") if operator == "||" else self._relation()
+        if self._token.kind != operator:
+            return first
+        terms, operators = [first], []
+        height = self._height
+        while token := self._accept(operator):
+            terms.append(self._logical("&&") if operator == "||" else self._relation())
+            operators.append((self.new_id(), token.pos))
+            height = max(height, self._height)
+        self._height = height
+        return _balanced(f"_{operator}_", terms, operators, 0, len(operators) - 1)
+
+    def _relation(self) -> Node:
+        self._enter("relation")
+        node = self._calc(0)
+        while self._token.kind in _RELATIONS:
+            token = self._advance()
+            left_height = self._height
+            call_id = self.new_id()
+            self._enter("relation")
+            right = self._calc(0)
+            self._leave("relation")
+            self._above(left_height, self._height)
+            node = Call(call_id, token.pos, "@in" if token.kind == "in" else f"_{token.kind}_", None, [node, right])
+        self._leave("relation")
+        return node
+
+    def _calc(self, precedence: int) -> Node:
+        self._enter("calc")
+        node = self._unary()
+        while (product := self._token.kind in _PRODUCTS and precedence <= 2) or (self._token.kind in _SUMS and precedence <= 1):
+            token = self._advance()
+            left_height = self._height
+            call_id = self.new_id()
+            right = self._calc(3 if product else 2)
+            self._above(left_height, self._height)
+            node = Call(call_id, token.pos, f"_{token.kind}_", None, [node, right])
+        self._leave("calc")
+        return node
+
+    def _unary(self) -> Node:
+        kind = self._token.kind
+        if kind not in ("!", "-"):
+            return self._member(self._primary())
+        first = self._advance()
+        if kind == "-" and self._token.kind in ("int", "float"):
+            return self._member(self._number(first))
+        count = 1
+        while self._accept(kind):
+            count += 1
+        if count % 2 == 0:
+            return self._member(self._primary())
+        call_id = self.new_id()
+        operand = self._member(self._primary())
+        return Call(call_id, first.pos, f"{kind}_", None, [operand])
+
+    # Members
+
+    def _member(self, node: Node) -> Node:
+        while True:
+            if dot := self._accept("."):
+                node = self._selection(node, dot)
+            elif bracket := self._accept("["):
+                operand_height = self._height
+                call_id = self.new_id()
+                function = "_[?_]" if self._accept("?") else "_[_]"
+                index = self._expression()
+                self._expect("]")
+                self._above(operand_height, self._height)
+                node = Call(call_id, bracket.pos, function, None, [node, index])
+            else:
+                return node
+
+    def _selection(self, operand: Node, dot: Token) -> Node:
+        operand_height = self._height
+        optional = self._accept("?")
+        name = self._field_name()
+        parenthesis = None if optional or name.kind == "escaped" else self._accept("(")
+        if parenthesis is None:
+            self._above(operand_height)
+            if not optional:
+                return Select(self.new_id(), dot.pos, operand, _plain(name))
+            field = Literal(self.new_id(), name.pos, _plain(name))
+            return Call(self.new_id(), dot.pos, "_?._", None, [operand, field])
+        call_id = self.new_id()
+        args = self._arguments()
+        self._above(operand_height, self._height)
+        return self._call(call_id, parenthesis.pos, name.text, operand, args)
+
+    def _field_name(self) -> Token:
+        if self._token.kind not in ("ident", "escaped"):
+            self._unexpected("IDENTIFIER")
+        return self._advance()
+
+    def _arguments(self) -> list[Node]:
+        args: list[Node] = []
+        height = 0
+        while not self._accept(")"):
+            if args:
+                self._expect(",")
+            args.append(self._expression())
+            height = max(height, self._height)
+        self._height = height
+        return args
+
+    def _call(self, call_id: int, pos: int, function: str, target: Node | None, args: list[Node]) -> Node:
+        macro = self._macros.get((function, len(args), target is not None))
+        if macro is not None:
+            try:
+                expanded = macro(Expander(self.new_id, pos), target, args)
+            except MacroError as error:
+                return self._report(error.message, error.pos)
+            if expanded is not None:
+                self.macro_calls[expanded.id] = MacroCall(function, target, args)
+                return expanded
+        return Call(call_id, pos, function, target, args)
+
+    # Primaries
+
+    def _primary(self) -> Node:
+        token = self._token
+        self._height = 0
+        if read := _PRIMARIES.get(token.kind):
+            return read(self)
+        if token.kind == "-" and self._tokens[self._next + 1].kind in ("int", "float"):
+            return self._number(self._advance())
+        return self._unexpected("an expression")
+
+    def _name(self) -> Node:
+        first = self._token
+        leading = "." if self._accept(".") else ""
+        name = self._expect("ident")
+        if parts := self._message_name():
+            return self._message(leading + ".".join([name.text, *parts]))
+        if name.text in _RESERVED:
+            if self._accept("("):
+                self._arguments()
+                self._height = 0
+            return self._report(f"reserved identifier: {name.text}", first.pos)
+        if parenthesis := self._accept("("):
+            call_id = self.new_id()
+            return self._call(call_id, parenthesis.pos, leading + name.text, None, self._arguments())
+        return Ident(self.new_id(), name.pos, leading + name.text)
+
+    def _message_name(self) -> list[str] | None:
+        """The further parts of `a.b.c{`, if that is what follows; [""] marks no further part."""
+        tokens, index = self._tokens, self._next
+        parts: list[str] = []
+        while tokens[index].kind == "." and tokens[index + 1].kind == "ident":
+            parts.append(tokens[index + 1].text)
+            index += 2
+        if tokens[index].kind != "{":
+            return None
+        self._next = index
+        self._token = tokens[index]
+        return parts or [""]
+
+    def _message(self, name: str) -> Node:
+        brace = self._advance()
+        node = StructLiteral(self.new_id(), brace.pos, name.removesuffix("."), [])
+        height = 0
+        while (item := self._item(bool(node.fields), "}")) is not None:
+            field = self._field_name()
+            colon = self._expect(":")
+            value = self._expression()
+            node.fields.append(Entry(colon.pos, _plain(field), value, item))
+            height = max(height, self._height)
+        self._height = height
+        return node
+
+    def _item(self, started: bool, closing: str) -> bool | None:
+        """Steps to the next item of a list, map or message: whether it is optional, or None after the closing bracket."""
+        comma = self._accept(",") if started or self._token.kind == "," else None
+        if self._accept(closing):
+            return None
+        if (started and comma is None) or (not started and comma is not None):
+            self._unexpected(f"'{closing}'")
+        return self._accept("?") is not None
+
+    def _nested(self) -> Node:
+        self._advance()
+        node = self._expression()
+        self._expect(")")
+        return node
+
+    def _list(self) -> Node:
+        bracket = self._advance()
+        node_id = self.new_id()
+        elements: list[Node] = []
+        optional: set[int] = set()
+        height = 0
+        while (item := self._item(bool(elements), "]")) is not None:
+            if item:
+                optional.add(len(elements))
+            elements.append(self._expression())
+            height = max(height, self._height)
+        self._height = height
+        return ListLiteral(node_id, bracket.pos, elements, frozenset(optional))
+
+    def _map(self) -> Node:
+        brace = self._advance()
+        node = MapLiteral(self.new_id(), brace.pos, [])
+        height = 0
+        while (item := self._item(bool(node.entries), "}")) is not None:
+            key = self._expression()
+            height = max(height, self._height)
+            colon = self._expect(":")
+            value = self._expression()
+            height = max(height, self._height)
+            node.entries.append(Entry(colon.pos, key, value, item))
+        self._height = height
+        return node
+
+    def _number(self, sign: Token | None = None) -> Node:
+        token = self._advance()
+        self._height = 0
+        pos = sign.pos if sign else token.pos
+        text = f"-{token.text}" if sign else token.text
+        try:
+            value: Any = literals.parse_float(text) if token.kind == "float" else literals.parse_int(text)
+        except ValueError as error:
+            return self._report(str(error), pos)
+        return Literal(self.new_id(), pos, value)
+
+    def _uint(self) -> Node:
+        token = self._advance()
+        try:
+            return Literal(self.new_id(), token.pos, Uint(literals.parse_uint(token.text[:-1])))
+        except ValueError as error:
+            return self._report(str(error), token.pos)
+
+    def _text(self) -> Node:
+        token = self._advance()
+        try:
+            value: Any = literals.unescape_bytes(token.text[1:]) if token.kind == "bytes" else literals.unescape_string(token.text)
+        except ValueError as error:
+            return self._report(str(error), token.pos)
+        return Literal(self.new_id(), token.pos, value)
+
+    def _keyword(self) -> Node:
+        token = self._advance()
+        return Literal(self.new_id(), token.pos, {"true": True, "false": False, "null": None}[token.kind])
+
+
+_PRIMARIES = {
+    "int": _Parser._number,
+    "float": _Parser._number,
+    "uint": _Parser._uint,
+    "string": _Parser._text,
+    "bytes": _Parser._text,
+    "true": _Parser._keyword,
+    "false": _Parser._keyword,
+    "null": _Parser._keyword,
+    "ident": _Parser._name,
+    ".": _Parser._name,
+    "(": _Parser._nested,
+    "[": _Parser._list,
+    "{": _Parser._map,
+}
+
+
+def _plain(name: Token) -> str:
+    return name.text[1:-1] if name.kind == "escaped" else name.text
+
+
+def _balanced(function: str, terms: list[Node], operators: list[tuple[int, int]], low: int, high: int) -> Node:
+    """A chain of && or || as a balanced tree, so that a long chain is not deep."""
+    middle = (low + high + 1) // 2
+    left = terms[middle] if middle == low else _balanced(function, terms, operators, low, middle - 1)
+    right = terms[middle + 1] if middle == high else _balanced(function, terms, operators, middle + 1, high)
+    node_id, pos = operators[middle]
+    return Call(node_id, pos, function, None, [left, right])
+
+
+def _bracket_depth(tokens: list[Token]) -> int:
+    depth = deepest = 0
+    for token in tokens:
+        if token.kind in _OPENING:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token.kind in _CLOSING:
+            depth -= 1
+    return deepest
