@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from dra_driver.cel.evaluation.arithmetic import ADDABLE
 from dra_driver.cel.evaluation.values import (
     MAX_UINT,
     Amount,
@@ -15,9 +16,11 @@ from dra_driver.cel.evaluation.values import (
     MapValue,
     NamedFormat,
     OptionalValue,
+    PanicError,
     TextMap,
     Url,
     Version,
+    go_name,
 )
 from dra_driver.k8s.quantity import Quantity
 
@@ -127,12 +130,18 @@ def _list_cost(factor: float, size: int) -> int:
     return min(int(float(size) * (1.0 if factor < 0 else factor)) + 1 + _NEW_LIST, MAX_UINT)
 
 
-def _self_compare(elements: ListValue) -> int:
+def _self_compare(elements: Any) -> int:
+    """cel-go takes the operand for a list without asking: an error or other value in its place is a panic."""
+    if not isinstance(elements, ListValue):
+        missing = "Contains" if type(elements) in ADDABLE else "Add"
+        raise PanicError(f"interface conversion: {go_name(elements)} is not traits.Lister: missing method {missing}")
     factor = 2.0 + (STRING_FACTOR if elements and type(elements[0]) in _SIZED else 0)
     return _list_cost(factor, len(elements) ** 2)
 
 
 def _flatten(args: list[Any], _result: Any) -> int:
+    if len(args) == 2 and type(args[1]) is not int:
+        raise PanicError(f"interface conversion: ref.Val is {go_name(args[1])}, not types.Int")
     return _list_cost(float(args[1]) if len(args) == 2 else 1.0, actual_size(args[0]))
 
 

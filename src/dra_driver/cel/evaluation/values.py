@@ -342,6 +342,7 @@ _NAMES: dict[type, str] = {
     NamedFormat: "kubernetes.NamedFormat",
 }
 _GO_NAMES: dict[type, str] = {
+    Err: "*types.Err",
     bool: "types.Bool",
     bytes: "types.Bytes",
     float: "types.Double",
@@ -376,6 +377,8 @@ def go_name(value: Any) -> str:
     """How Go's %T prints the value's type."""
     if type(value) is ListValue and value.joined:
         return "*types.concatList"
+    if type(value) is TextMap and value.has_default:
+        return "cel.mapper"
     return _GO_NAMES[type(value)]
 
 
