@@ -19,6 +19,7 @@ from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import estimate
 from dra_driver.cel.evaluation import planner
 from dra_driver.cel.evaluation.gotext import quote
+from dra_driver.cel.evaluation.values import PanicError
 from dra_driver.cel.selector import Selector
 from dra_driver.cel.syntax import macros, parser
 from dra_driver.cel.syntax.macros import MacroTable
@@ -107,7 +108,10 @@ class Environment:
             tree = parser.parse(source, definition.macros)
         except SyntaxProblemError as error:
             raise CompileError(f"compilation failed: {source.render(error.diagnostics)}", error.diagnostics) from None
-        problems = checker.check(tree.root, source, definition) or validators.validate(tree.root, source)
+        try:
+            problems = checker.check(tree.root, source, definition) or validators.validate(tree.root, source)
+        except PanicError as error:
+            raise CompileError(f"internal error: {error}") from None
         if problems:
             raise CompileError(f"compilation failed: {source.render(problems)}", problems)
         found = tree.root.type

@@ -127,7 +127,6 @@ class _Checker:
             self._undeclared(node, node.name)
             return
         node.name = f".{bare}" if local is not None else bare
-        node.is_type = found.kind == "type"
         self._set(node, found)
 
     def _select(self, node: Select) -> None:
@@ -138,7 +137,7 @@ class _Checker:
             found = None if local and not name.startswith(".") else self._declarations.global_name(name.removeprefix("."))
             if found is not None:
                 bare = name.removeprefix(".")
-                node.qualified = Ident(node.id, node.pos, f".{bare}" if local else bare, found.kind == "type")
+                node.qualified = Ident(node.id, node.pos, f".{bare}" if local else bare)
                 self._set(node.qualified, found)
                 self._set(node, found)
                 return
@@ -210,7 +209,10 @@ class _Checker:
         result: Type | None = None
         found: list[str] = []
         for overload in function.overloads:
-            if overload.member != member or len(overload.args) != len(arg_types):
+            if overload.member != member:
+                continue
+            if len(overload.args) != len(arg_types):
+                self._variables += len(overload.params)  # the names of type variables show in error texts
                 continue
             args, overload_result = self._instance(overload)
             if not self._bindings.all_assignable(arg_types, args):

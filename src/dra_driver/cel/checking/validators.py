@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dra_driver.cel.checking.types import Type
 from dra_driver.cel.evaluation import conversions
-from dra_driver.cel.evaluation.values import Err
+from dra_driver.cel.evaluation.values import Err, PanicError
 from dra_driver.cel.functions.regexes import PatternError, compiled
 from dra_driver.cel.functions.text_format import FormatProblemError, expand, unfit
 from dra_driver.cel.syntax.source import Diagnostic, Source
@@ -62,19 +62,26 @@ def _check_literals_of_one_type(root: Node, source: Source, problems: list[Diagn
             continue
         stack += children(node)
         if isinstance(node, ListLiteral):
-            types = [element.type.params[0] if index in node.optional else element.type for index, element in enumerate(node.elements)]
+            types = [_inner(element.type) if index in node.optional else element.type for index, element in enumerate(node.elements)]
             for element, t in zip(node.elements, types, strict=True):
                 if not types[0].same(t, names_of_params=False):
                     report(element, types[0], t)
                     break
         elif isinstance(node, MapLiteral) and node.entries:
             key = node.entries[0].key.type
-            values = [entry.value.type.params[0] if entry.optional else entry.value.type for entry in node.entries]
+            values = [_inner(entry.value.type) if entry.optional else entry.value.type for entry in node.entries]
             for entry, value in zip(node.entries, values, strict=True):
                 if not key.same(entry.key.type, names_of_params=False):
                     report(entry.key, key, entry.key.type)
                 if not values[0].same(value, names_of_params=False):
                     report(entry.value, values[0], value)
+
+
+def _inner(t: Type) -> Type:
+    """The type inside an optional. What is only known to be dynamic has none, and Go does not look."""
+    if not t.params:
+        raise PanicError("runtime error: index out of range [0] with length 0")
+    return t.params[0]
 
 
 class _TypeFormatter:

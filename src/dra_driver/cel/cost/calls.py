@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import ranges
+from dra_driver.cel.cost.paths import NOWHERE, FieldPath
 from dra_driver.cel.cost.ranges import LIMIT, NOTHING, ONE, UNKNOWN, Range, fixed
 from dra_driver.cel.syntax.tree import Literal, Node
 
@@ -33,7 +34,7 @@ class CallEstimate(NamedTuple):
 class Operand:
     """A target or argument: where it stands in the device (if it does), its type, its size where it is known."""
 
-    path: tuple[str, ...]
+    path: FieldPath
     type: Type
     node: Node | None
     size: Range | None
@@ -60,7 +61,7 @@ class _Call(NamedTuple):
         """The size of an operand, asked for by its path where it is not computed."""
         if operand.size is not None:
             return operand.size
-        most = self.path_size(operand.path)
+        most = self.path_size(operand.path.steps)
         return UNKNOWN if most is None else (0, most)
 
     @property
@@ -72,7 +73,8 @@ class _Call(NamedTuple):
     def element(self) -> Operand | None:
         """The elements of the target, if it is a list."""
         params = self.receiver.type.params
-        return Operand((*self.receiver.path, "@items") if self.receiver.path else (), params[0], None, None) if params else None
+        steps = self.receiver.path.steps
+        return Operand(FieldPath(*steps, "@items") if steps else NOWHERE, params[0], None, None) if params else None
 
 
 def estimate_call(function: str, overload: str, target: Operand | None, args: list[Operand], path_size: PathSize) -> CallEstimate | None:

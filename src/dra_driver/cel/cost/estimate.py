@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import ranges
 from dra_driver.cel.cost.calls import REGEX_FACTOR, STRING_FACTOR, CallEstimate, Operand, estimate_call
+from dra_driver.cel.cost.paths import NOWHERE, FieldPath
 from dra_driver.cel.cost.ranges import NOTHING, ONE, UNKNOWN, Range, fixed
 from dra_driver.cel.syntax.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
 
@@ -33,7 +34,7 @@ class _Entries(NamedTuple):
 class _Local(NamedTuple):
     """What is known of a variable of a comprehension."""
 
-    path: tuple[str, ...]
+    path: FieldPath
     size: Range | None
     entries: _Entries | None
 
@@ -65,7 +66,7 @@ def _union_entries(left: _Entries | None, right: _Entries | None) -> _Entries | 
 class _Estimator:
     def __init__(self, path_size: PathSize) -> None:
         self._path_size = path_size
-        self._paths: dict[int, tuple[str, ...]] = {}
+        self._paths: dict[int, FieldPath] = {}
         self._sizes: dict[int, Range] = {}
         self._entries: dict[int, _Entries] = {}
         self._locals: dict[str, list[_Local]] = {}
@@ -76,7 +77,7 @@ class _Estimator:
             return NOTHING
         if isinstance(node, Ident):
             local = self._local(node.name)
-            self._paths[node.id] = (node.name,) if local is None else local.path
+            self._paths[node.id] = FieldPath(node.name) if local is None else local.path
             return ONE
         if isinstance(node, Select):
             return self._select(node)
@@ -104,10 +105,10 @@ class _Estimator:
     def _pop(self, name: str) -> None:
         self._locals[name].pop()
 
-    def _path(self, node: Node) -> tuple[str, ...]:
+    def _path(self, node: Node) -> FieldPath:
         if isinstance(node, Ident) and (local := self._local(node.name)) is not None:
             return local.path
-        return self._paths.get(node.id, ())
+        return self._paths.get(node.id, NOWHERE)
 
     def _size(self, node: Node) -> Range | None:
         if (known := self._sizes.get(node.id)) is not None:
@@ -118,7 +119,7 @@ class _Estimator:
             return fixed(len(node.elements))
         if isinstance(node, MapLiteral):
             return fixed(len(node.entries))
-        if (most := self._path_size(self._path(node))) is not None:
+        if (most := self._path_size(self._path(node).steps)) is not None:
             self._sizes[node.id] = (0, most)
             return 0, most
         if _is_scalar(node.type):
@@ -137,7 +138,8 @@ class _Estimator:
 
     def _operand(self, node: Node) -> Operand:
         path = self._path(node)
-        return Operand(() if path[:1] in (("@result",), ("__result__",)) else path, node.type, node, self._size(node))
+        hidden = path.steps[:1] in (("@result",), ("__result__",))
+        return Operand(NOWHERE if hidden else path, node.type, node, self._size(node))
 
     # Nodes
 
@@ -147,7 +149,7 @@ class _Estimator:
         cost = self.cost(node.operand)
         if node.test_only:
             return cost
-        self._paths[node.id] = (*self._path(node.operand), node.field)
+        self._paths[node.id] = self._path(node.operand).append(node.field)
         return ranges.add(cost, ONE) if node.operand.type.kind in ("map", "struct", "param") else cost
 
     def _list(self, node: ListLiteral) -> Range:
@@ -214,12 +216,12 @@ class _Estimator:
         key = None if entries is None else entries.key
         value = None if entries is None else entries.value
         if node.iter_var2:
-            self._push(node.iter_var, _Local((*path, "@indices" if is_list else "@keys"), key, None))
-            self._push(node.iter_var2, _Local((*path, "@items" if is_list else "@values"), value, None))
+            self._push(node.iter_var, _Local(path.append("@indices" if is_list else "@keys"), key, None))
+            self._push(node.iter_var2, _Local(path.append("@items" if is_list else "@values"), value, None))
         elif is_list:
-            self._push(node.iter_var, _Local((*path, "@items"), value, None))
+            self._push(node.iter_var, _Local(path.append("@items"), value, None))
         else:
-            self._push(node.iter_var, _Local((*path, "@keys"), key, None))
+            self._push(node.iter_var, _Local(path.append("@keys"), key, None))
 
     # Calls
 
@@ -249,7 +251,7 @@ class _Estimator:
             if overload in ("index_list", "index_map"):
                 entries = self._entries_of(node.args[0])
                 result = None if entries is None else entries.value
-                self._paths[node.id] = (*self._path(node.args[0]), "@items" if overload == "index_list" else "@values")
+                self._paths[node.id] = self._path(node.args[0]).append("@items" if overload == "index_list" else "@values")
             if result is None:
                 result = self._size(node)
         if result is not None:

@@ -77,12 +77,11 @@ class _Planner:
         return self._constant(node.id, node.value)
 
     def _ident(self, node: Ident) -> Evaluable:
-        if not node.is_type:
+        if node.type.kind != "type":
             return self._path(Variable(node.id, node.name))
-        name = node.name.removeprefix(".")
-        if name not in self._type_names:
+        if node.name not in self._type_names:  # a variable that holds a type is one of them: cel-go looks for a type of its name
             raise PlanError(f"reference to undefined type: {node.name}")
-        return self._constant(node.id, TypeValue(name))
+        return self._constant(node.id, TypeValue(node.name))
 
     # Paths
 

@@ -34,7 +34,6 @@ class Ident(Node):
     """A variable or type name; the checker replaces the name by the resolved one. A leading dot means "not a local variable"."""
 
     name: str
-    is_type: bool = False
 
 
 @dataclass(slots=True, eq=False)
