@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from dra_driver.cel.evaluation.values import Amount, TextMap, Version
+from dra_driver.cel.evaluation.values import MAX_INT, Amount, TextMap, Version
 from dra_driver.errors import ParseError
 
 _NOTHING: dict[str, Any] = {}
@@ -54,10 +54,11 @@ class DeviceLike(Protocol):
 class Device:
     """Immutable; make it once per device of a slice, not per evaluation.
 
-    `problem` says why every selector fails on it (an attribute that is no version), as the scheduler would.
+    `problem` says why every selector fails on it (an attribute that is no version), as the scheduler would. `inputs` are what compiled selectors
+    take, None where they must not be used.
     """
 
-    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "problem", "usual", "variables")
+    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "inputs", "problem", "variables")
 
     def __init__(self, driver: str, attributes: Mapping[str, Any], capacity: Mapping[str, str], allow_multiple_allocations: bool | None) -> None:  # noqa: FBT001
         """Attribute values are int, bool, str, Version or a tuple of these; a capacity is the text of a Quantity. Raises ParseError for a bad one."""
@@ -66,7 +67,7 @@ class Device:
         self.problem = ""
         self.attributes = _by_domain(driver, attributes)
         self.capacity = _by_domain(driver, {name: Amount.parse(text) for name, text in capacity.items()})
-        self.usual = self._is_usual()
+        self.inputs = (driver, self.allow_multiple_allocations, self.attributes, self.capacity) if self._is_usual() else None
         self.variables = {
             "device": TextMap(
                 {
@@ -90,7 +91,8 @@ class Device:
                 problem = problem or f"attribute {name}: {error}"
         capacity = {name: value if isinstance(value, str) else value["value"] for name, value in (device.get("capacity") or {}).items()}
         made = cls(driver, attributes, capacity, device.get("allowMultipleAllocations"))
-        made.problem = problem
+        if problem:
+            made.problem, made.inputs = problem, None
         return made
 
     @classmethod
@@ -105,17 +107,16 @@ class Device:
 
     def _is_usual(self) -> bool:
         """Whether the device keeps the API's limits, which the static cost of a selector relies on."""
-        return (
-            len(self.driver) <= 63
-            and _small(self.attributes)
-            and _small(self.capacity)
-            and all(
-                len(value) <= 64 and all(len(part) <= 64 for part in value if isinstance(part, str))
-                for values in self.attributes.values()
-                for value in values.values()
-                if isinstance(value, (str, tuple))
-            )
-        )
+        values = (value for domain in self.attributes.values() for value in domain.values())
+        return len(self.driver) <= 63 and _small(self.attributes) and _small(self.capacity) and all(map(_is_usual_value, values))
+
+
+def _is_usual_value(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return len(value) <= 64 and all(map(_is_usual_value, value))
+    if isinstance(value, Version):
+        return max(value.major, value.minor, value.patch) <= MAX_INT
+    return not isinstance(value, str) or len(value) <= 64
 
 
 def _small(domains: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -165,6 +165,11 @@ class Quantity:
             return Quantity(numbers[2], scale, form, big=False)
         return Quantity(left + unscaled * factor, scale, form, big=True)
 
+    def scaled(self, scale: int, *, most: int) -> int | None:
+        """The value as a whole number of `10**scale`, if it is one and not larger than `10**most` times the digits."""
+        shift = self._scale - scale
+        return self._unscaled * 10**shift if 0 <= shift <= most else None
+
     def sign(self) -> int:
         """-1, 0 or 1."""
         return (self._unscaled > 0) - (self._unscaled < 0)

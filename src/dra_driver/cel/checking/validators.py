@@ -26,16 +26,21 @@ _FITTING = {
 def validate(root: Node, source: Source) -> list[Diagnostic]:
     """The problems of a tree that the checker accepted."""
     problems: list[Diagnostic] = []
-    for node in walk(root):
-        if isinstance(node, Call):
-            _check_literal(node, source, problems)
-            _check_format(node, source, problems)
+    nodes = walk(root)
+    calls = [node for node in nodes if isinstance(node, Call)]
+    for function in ("duration", "timestamp", "matches"):
+        for call in calls:
+            if call.function == function:
+                _check_literal(call, source, problems)
     _check_literals_of_one_type(root, source, problems)
+    for call in calls:
+        _check_format(call, source, problems)
     return problems
 
 
 def _check_literal(node: Call, source: Source, problems: list[Diagnostic]) -> None:
-    if node.function not in ("duration", "timestamp", "matches") or not node.args or not isinstance(node.args[0], Literal):
+    """A literal first argument must be a duration, a timestamp or a pattern."""
+    if not node.args or not isinstance(node.args[0], Literal):
         return
     value = node.args[0].value
     if node.function == "matches":
@@ -52,29 +57,36 @@ def _check_literal(node: Call, source: Source, problems: list[Diagnostic]) -> No
 def _check_literals_of_one_type(root: Node, source: Source, problems: list[Diagnostic]) -> None:
     """Elements of a list, keys and values of a map must have the same type, except below a call of `format`."""
 
-    def report(node: Node, expected: Type, found: Type) -> None:
-        problems.append(source.diagnostic(f"expected type '{expected.shown()}' but found '{found.shown()}'", node.pos))
+    def require(node: Node, expected: Type, found: Type) -> bool:
+        fits = expected.same(found, names_of_params=False)
+        if not fits:
+            problems.append(source.diagnostic(f"expected type '{expected.shown()}' but found '{found.shown()}'", node.pos))
+        return fits
 
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Call) and node.function == _EXEMPT:
-            continue
-        stack += children(node)
+    literals = _not_below(root, _EXEMPT)
+    for node in literals:
         if isinstance(node, ListLiteral):
             types = [_inner(element.type) if index in node.optional else element.type for index, element in enumerate(node.elements)]
-            for element, t in zip(node.elements, types, strict=True):
-                if not types[0].same(t, names_of_params=False):
-                    report(element, types[0], t)
-                    break
-        elif isinstance(node, MapLiteral) and node.entries:
+            all(require(element, types[0], t) for element, t in zip(node.elements, types, strict=True))
+    for node in literals:
+        if isinstance(node, MapLiteral) and node.entries:
             key = node.entries[0].key.type
             values = [_inner(entry.value.type) if entry.optional else entry.value.type for entry in node.entries]
             for entry, value in zip(node.entries, values, strict=True):
-                if not key.same(entry.key.type, names_of_params=False):
-                    report(entry.key, key, entry.key.type)
-                if not values[0].same(value, names_of_params=False):
-                    report(entry.value, values[0], value)
+                require(entry.key, key, entry.key.type)
+                require(entry.value, values[0], value)
+
+
+def _not_below(root: Node, function: str) -> list[Node]:
+    """As `walk`, without what is below calls of a function."""
+    found: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if not (isinstance(node, Call) and node.function == function):
+            found.append(node)
+            stack += reversed(children(node))
+    return found
 
 
 def _inner(t: Type) -> Type:

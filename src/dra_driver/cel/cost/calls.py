@@ -127,14 +127,14 @@ def _replace(call: _Call) -> CallEstimate:
     elif new[1] <= old[0]:
         most, kept_most = 0, size[1]
     else:
-        most, kept_most = math.ceil(float(size[1]) / float(old[0])), 0
+        most, kept_most = ranges.whole(math.ceil(float(size[1]) / float(old[0]))), 0
     if old[1] == 0:
         least, kept_least = min(size[0] + 1, LIMIT), size[0]
     elif old[1] <= new[0]:
         least, kept_least = 0, size[0]
     else:
-        least, kept_least = math.ceil(float(size[0]) / float(old[1])), 0
-    result = ranges.add(ranges.multiply((least, min(most, LIMIT)), new), (kept_least, kept_most))
+        least, kept_least = ranges.whole(math.ceil(float(size[0]) / float(old[1]))), 0
+    result = ranges.add(ranges.multiply((least, most), new), (kept_least, kept_most))
     return CallEstimate(ranges.scale(size, 2 * STRING_FACTOR), result)
 
 

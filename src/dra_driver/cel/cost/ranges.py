@@ -44,5 +44,10 @@ def _scale(value: int, factor: float) -> int:
     return LIMIT if scaled >= _TWO_TO_64 else scaled
 
 
+def whole(value: float) -> int:
+    """Go's conversion of a double to an unsigned number, for what is too large as well."""
+    return int(value) if value < _TWO_TO_64 else 2**63
+
+
 def union(left: Range, right: Range) -> Range:
     return min(left[0], right[0]), max(left[1], right[1])

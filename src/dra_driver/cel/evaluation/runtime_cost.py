@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from dra_driver.cel.cost.ranges import whole
 from dra_driver.cel.evaluation.arithmetic import ADDABLE
 from dra_driver.cel.evaluation.values import (
     MAX_UINT,
@@ -127,7 +128,7 @@ _BY_FUNCTION: dict[str, Callable[[list[Any], str, Any], int | None]] = {
 
 
 def _list_cost(factor: float, size: int) -> int:
-    return min(int(float(size) * (1.0 if factor < 0 else factor)) + 1 + _NEW_LIST, MAX_UINT)
+    return min(whole(float(size) * (1.0 if factor < 0 else factor)) + 1 + _NEW_LIST, MAX_UINT)
 
 
 def _self_compare(elements: Any) -> int:

@@ -41,9 +41,13 @@ class Uint(int):
 
 
 class Amount(Quantity):
-    """A Quantity as a CEL value."""
+    """A Quantity as a CEL value; `amount` orders it where it is not absurdly large."""
 
-    __slots__ = ()
+    __slots__ = ("amount",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.amount = self.scaled(-9, most=_MAX_AMOUNT_SCALE)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is Amount:
@@ -53,17 +57,24 @@ class Amount(Quantity):
     __hash__ = Quantity.__hash__
 
 
-class Version(Semver):
-    """A version as a CEL value."""
+_MAX_AMOUNT_SCALE = 60
 
-    __slots__ = ()
+
+class Version(Semver):
+    """A version as a CEL value; `precedence` orders it. Go cannot hash one, which selectors may notice."""
+
+    __slots__ = ("precedence",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.precedence = self._key
 
     def __eq__(self, other: object) -> bool:
         if type(other) is Version:
-            return self.compare(other) == 0
+            return self._key == other._key
         raise TypeError("no such overload")
 
-    __hash__ = Semver.__hash__
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Hashed:
