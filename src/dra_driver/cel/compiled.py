@@ -24,6 +24,7 @@ _MEMO_SIZE = 4096
 _EMPTY: dict[str, Any] = {}
 _ORDERS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _TEXT_TESTS = {"startsWith": "startswith", "endsWith": "endswith"}
+_MAPS = {"attributes": "A", "capacity": "C"}
 _QUANTITY, _SEMVER = "kubernetes.Quantity", "kubernetes.Semver"
 
 
@@ -154,7 +155,7 @@ class _Writer:
         if isinstance(node, Call):
             return self._call(node)
         if (macro := self._macros.get(node.id)) is not None:
-            return self._macro(node, macro)
+            return self._macro(macro)
         raise UnsupportedError
 
     def boolean(self, node: Node) -> str:
@@ -184,10 +185,9 @@ class _Writer:
         """`device.attributes` or `device.capacity`, if the node is one."""
         if isinstance(node, Ident) and (local := self._local(node.name)) is not None and _is_domains(node.type):
             return local
-        if isinstance(node, Select) and not node.test_only and isinstance(node.operand, Ident) and node.operand.name == "device":
-            if self._local("device") is None:
-                return {"attributes": "A", "capacity": "C"}.get(node.field)
-        return None
+        if not isinstance(node, Select) or node.test_only or not isinstance(node.operand, Ident) or node.operand.name != "device":
+            return None
+        return _MAPS.get(node.field) if self._local("device") is None else None
 
     def _values(self, node: Node) -> str | None:
         """The values of one domain, if the node is one: an empty dictionary for an unknown domain."""
@@ -237,35 +237,30 @@ class _Writer:
     # Calls
 
     def _call(self, node: Call) -> str:
-        function = node.function
         operands = node.args if node.target is None else [node.target, *node.args]
-        if function in ("_&&_", "_||_"):
-            return f"({self.boolean(operands[0])} {'and' if function == '_&&_' else 'or'} {self.boolean(operands[1])})"
-        if function == "!_":
-            return f"(not {self.boolean(operands[0])})"
-        if function == "_?_:_":
-            if (macro := self._macros.get(node.id)) is not None:
-                return self._macro(node, macro)
-            return f"({self.value(operands[1])} if {self.boolean(operands[0])} else {self.value(operands[2])})"
-        if function == "_==_":
-            return self._equal(operands[0], operands[1])
-        if function == "_!=_":
-            return f"(not {self._equal(operands[0], operands[1])})"
-        if function in _ORDERS:
-            return self._order(node, operands)
-        if function == "@in":
-            return self._in(operands[0], operands[1])
-        if function == "_[_]":
-            return self._look_up(node)
-        if function == "size":
-            return self._size(operands[0])
-        if function in ("hasValue", "value", "orValue"):
-            return self._optional_call(node, operands)
-        if function in ("quantity", "semver"):
-            return self._parsed(node)
+        if (macro := self._macros.get(node.id)) is not None:
+            return self._macro(macro)
+        if (write := _CALLS.get(node.function)) is not None:
+            return write(self, node, operands)
         return self._text_call(node, operands) or self._ordered_call(node, operands)
 
-    def _optional_call(self, node: Call, operands: list[Node]) -> str:
+    def logical(self, node: Call, operands: list[Node]) -> str:
+        return f"({self.boolean(operands[0])} {'and' if node.function == '_&&_' else 'or'} {self.boolean(operands[1])})"
+
+    def negation(self, _node: Call, operands: list[Node]) -> str:
+        return f"(not {self.boolean(operands[0])})"
+
+    def choice(self, _node: Call, operands: list[Node]) -> str:
+        return f"({self.value(operands[1])} if {self.boolean(operands[0])} else {self.value(operands[2])})"
+
+    def equality(self, node: Call, operands: list[Node]) -> str:
+        equal = self._equal(operands[0], operands[1])
+        return equal if node.function == "_==_" else f"(not {equal})"
+
+    def index(self, node: Call, _operands: list[Node]) -> str:
+        return self._look_up(node)
+
+    def optional(self, node: Call, operands: list[Node]) -> str:
         values, key = self._optional(operands[0])
         if node.function == "hasValue":
             return f"({key} in {values})"
@@ -277,7 +272,7 @@ class _Writer:
         found = self._variable()
         return f"({found}[{key}] if {key} in ({found} := {values}) else {other})"
 
-    def _parsed(self, node: Call) -> str:
+    def parsed(self, node: Call, _operands: list[Node]) -> str:
         """A Quantity or version that is a literal."""
         if not all(isinstance(arg, Literal) for arg in node.args):
             raise UnsupportedError
@@ -322,14 +317,14 @@ class _Writer:
         key = "amount" if name == _QUANTITY else "precedence"
         return f"{self.value(operands[0])}.{key}", f"{self.value(operands[1])}.{key}"
 
-    def _order(self, node: Call, operands: list[Node]) -> str:
+    def order(self, node: Call, operands: list[Node]) -> str:
         left, right = operands
         operator = _ORDERS[node.function]
         if isinstance(left, Call) and left.function == "compareTo" and left.target is not None and isinstance(right, Literal) and right.value == 0:
             mine, theirs = self._keys([left.target, *left.args])
             return f"({mine} {operator} {theirs})"
         kinds = {left.type.kind, right.type.kind}
-        if kinds == {"int"} or "string" in kinds and all(kind in ("string", "dyn", "any") for kind in kinds):
+        if kinds == {"int"} or ("string" in kinds and all(kind in ("string", "dyn", "any") for kind in kinds)):
             return f"({self.value(left)} {operator} {self.value(right)})"
         if "int" in kinds and all(kind in ("int", "dyn", "any") for kind in kinds):
             check = self._helper(_as_int)
@@ -354,7 +349,8 @@ class _Writer:
         dynamic, other = (mine, theirs) if kinds[0] == "dyn" else (theirs, mine)
         return f"(({found} := {dynamic}) == {other} and type({found}) is {self._helper(bool if fixed == 'bool' else int)})"
 
-    def _in(self, element: Node, container: Node) -> str:
+    def membership(self, _node: Call, operands: list[Node]) -> str:
+        element, container = operands
         if isinstance(container, ListLiteral) and container.elements and not container.optional:
             kinds = {type(part.value) if isinstance(part, Literal) else None for part in container.elements}
             members = self._constant(frozenset(part.value for part in container.elements if isinstance(part, Literal)))
@@ -371,7 +367,8 @@ class _Writer:
             raise UnsupportedError
         return f"{self._helper(_among)}({self.value(element)}, {self.value(container)})"
 
-    def _size(self, node: Node) -> str:
+    def size(self, _node: Call, operands: list[Node]) -> str:
+        node = operands[0]
         entries = self._domains(node) or self._values(node)
         if entries is None:
             if node.type.kind not in ("string", "list") and not is_dyn(node.type):
@@ -381,7 +378,7 @@ class _Writer:
 
     # Macros
 
-    def _macro(self, node: Node, macro: MacroCall) -> str:
+    def _macro(self, macro: MacroCall) -> str:
         if macro.function == "bind":
             return self._bind(macro)
         if macro.function in ("exists", "all") and len(macro.args) == 2:
@@ -419,6 +416,20 @@ class _Writer:
         if ":=" in entries:
             raise UnsupportedError  # Python allows no assignment there
         return entries
+
+
+_CALLS: dict[str, Callable[[_Writer, Call, list[Node]], str]] = {
+    **dict.fromkeys(("_&&_", "_||_"), _Writer.logical),
+    "!_": _Writer.negation,
+    "_?_:_": _Writer.choice,
+    **dict.fromkeys(("_==_", "_!=_"), _Writer.equality),
+    **dict.fromkeys(_ORDERS, _Writer.order),
+    "@in": _Writer.membership,
+    "_[_]": _Writer.index,
+    "size": _Writer.size,
+    **dict.fromkeys(("hasValue", "value", "orValue"), _Writer.optional),
+    **dict.fromkeys(("quantity", "semver"), _Writer.parsed),
+}
 
 
 def _name(node: Node) -> str:

@@ -60,7 +60,7 @@ class Device:
 
     __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "inputs", "problem", "variables")
 
-    def __init__(self, driver: str, attributes: Mapping[str, Any], capacity: Mapping[str, str], allow_multiple_allocations: bool | None) -> None:  # noqa: FBT001
+    def __init__(self, driver: str, attributes: Mapping[str, Any], capacity: Mapping[str, str], allow_multiple_allocations: bool | None) -> None:
         """Attribute values are int, bool, str, Version or a tuple of these; a capacity is the text of a Quantity. Raises ParseError for a bad one."""
         self.driver = driver
         self.allow_multiple_allocations = bool(allow_multiple_allocations)
@@ -99,7 +99,9 @@ class Device:
     def from_slice(cls, driver: str, device: DeviceLike) -> Device:
         """From a device of a decoded ResourceSlice."""
         attributes = {
-            name: {field: getattr(value, f"{field}_" if field in ("int", "bool") else field) for field in (*_LISTS, "int", "bool", "string", "version")}
+            name: {
+                field: getattr(value, f"{field}_" if field in ("int", "bool") else field) for field in (*_LISTS, "int", "bool", "string", "version")
+            }
             for name, value in device.attributes.items()
         }
         capacity = {name: value.value for name, value in device.capacity.items()}
@@ -120,7 +122,9 @@ def _is_usual_value(value: Any) -> bool:
 
 
 def _small(domains: Mapping[str, Mapping[str, Any]]) -> bool:
-    return len(domains) <= 32 and all(len(domain) <= 63 and len(values) <= 32 and max(map(len, values), default=0) <= 32 for domain, values in domains.items())
+    return len(domains) <= 32 and all(
+        len(domain) <= 63 and len(values) <= 32 and max(map(len, values), default=0) <= 32 for domain, values in domains.items()
+    )
 
 
 def _by_domain(driver: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

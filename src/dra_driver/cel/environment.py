@@ -18,12 +18,14 @@ from dra_driver.cel.checking.signatures import Function, read
 from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import estimate
 from dra_driver.cel.evaluation import planner
+from dra_driver.cel.evaluation.attributes import Evaluable
 from dra_driver.cel.evaluation.gotext import quote
 from dra_driver.cel.evaluation.values import PanicError
-from dra_driver.cel.selector import Selector
+from dra_driver.cel.selector import Parts, Selector
 from dra_driver.cel.syntax import macros, parser
 from dra_driver.cel.syntax.macros import MacroTable
 from dra_driver.cel.syntax.source import Source, SyntaxProblemError
+from dra_driver.cel.syntax.tree import Node
 from dra_driver.errors import CompileError
 
 MAX_EXPRESSION_BYTES: Final = 10 * 1024
@@ -117,12 +119,16 @@ class Environment:
         found = tree.root.type
         if found.kind != "bool" and not found.same(definition.attribute_type):
             raise CompileError(f"must evaluate to bool or the unknown type, not {found}")
+
+        def plan(node: Node) -> Evaluable:
+            return planner.plan(node, definition.functions, definition.type_names)
+
         try:
-            program = planner.plan(tree.root, definition.functions, definition.type_names)
+            program = plan(tree.root)
         except planner.PlanError as error:
             raise CompileError(f"program instantiation failed: {error}") from None
         _, max_cost = estimate.estimate(tree.root, definition.path_size)
-        return Selector(text, tree, program, str(found), max_cost)
+        return Selector(text, tree, program, str(found), max_cost, Parts(plan, self.compile))
 
     def admit(self, text: str) -> list[Finding]:
         """What the API server objects to in a new or changed selector; nothing if it accepts it."""
@@ -237,5 +243,5 @@ def _map_path_size(steps: tuple[str, ...], *, is_attributes: bool) -> int | None
 
 
 @functools.cache
-def _define(version: Version, stored: bool, consumable_capacity: bool, list_attributes: bool) -> _Definition:  # noqa: FBT001
+def _define(version: Version, stored: bool, consumable_capacity: bool, list_attributes: bool) -> _Definition:
     return _Definition(version, stored=stored, consumable_capacity=consumable_capacity, list_attributes=list_attributes)

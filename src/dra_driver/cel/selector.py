@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,7 +29,11 @@ from dra_driver.cel.evaluation.values import (
     Version,
     type_name,
 )
-from dra_driver.cel.syntax.tree import Tree
+from dra_driver.cel.explain import Explanation, explain
+from dra_driver.cel.lint import Catalogue, SelectorWarning, lint
+from dra_driver.cel.reads import Read, reads_of
+from dra_driver.cel.syntax.source import Source
+from dra_driver.cel.syntax.tree import Node, Tree
 from dra_driver.errors import EvaluationError
 
 MAX_RUNTIME_COST = 1_000_000
@@ -37,6 +42,13 @@ _MAX_UNCOUNTED_COST = 100_000
 
 Interrupt = Callable[[], bool]
 """Asked now and then during long evaluations; True stops it."""
+
+
+class Parts(NamedTuple):
+    """How the environment plans a part of the expression, and compiles another text."""
+
+    plan: Callable[[Node], Evaluable]
+    compile: Callable[[str], Selector]
 
 
 class Outcome(NamedTuple):
@@ -50,12 +62,14 @@ class Outcome(NamedTuple):
 class Selector:
     """Immutable and shared by threads."""
 
-    def __init__(self, text: str, tree: Tree, program: Evaluable, result_type: str, max_cost: int) -> None:
+    def __init__(self, text: str, tree: Tree, program: Evaluable, result_type: str, max_cost: int, parts: Parts) -> None:
+        """Made by Environment.compile."""
         self.text = text
         self.result_type = result_type
         self.max_cost = max_cost
         self._tree = tree
         self._program = program
+        self._plan, self._compile = parts
         self._fast = compile_fast(tree) if max_cost <= _MAX_UNCOUNTED_COST else None
 
     def matches(self, device: Device, interrupt: Interrupt | None = None) -> bool:
@@ -76,16 +90,41 @@ class Selector:
         if device.problem:
             return Outcome(None, EvaluationError(device.problem), None)
         tracker = CostTracker(MAX_RUNTIME_COST)
-        try:
-            value = self._program.exec(Frame(Run(tracker, interrupt), device.variables))
-        except CancelledError as error:
-            value = Err(str(error))
-        except PanicError as error:
-            value = Err(f"internal error: {error}")
-        match = _to_bool(value)
+        match = _to_bool(_execute(self._program, device, tracker, interrupt))
         if isinstance(match, str):
             return Outcome(None, EvaluationError(match), tracker.cost)
         return Outcome(match, None, tracker.cost)
+
+    @functools.cached_property
+    def reads(self) -> frozenset[Read]:
+        """What an evaluation may look at; devices that agree on it get the same result."""
+        return reads_of(self._tree.root)
+
+    def explain(self, device: Device) -> Explanation:
+        """The verdict of each term and the value of each part on one device."""
+        if device.problem:
+            return Explanation(None, device.problem, [], [])
+        source = Source(self.text)
+
+        def place(offset: int) -> tuple[int, int]:
+            found = source.diagnostic("", offset)
+            return found.line, found.column
+
+        return explain(self._tree, place, lambda node: _execute(self._plan(node), device, CostTracker(MAX_RUNTIME_COST), None), _to_bool)
+
+    def warnings(self, catalogue: Catalogue) -> list[SelectorWarning]:
+        """What is likely wrong with the selector, given what drivers publish."""
+        return lint(self.text, self._tree, catalogue, lambda text: self._compile(text).matches)
+
+
+def _execute(program: Evaluable, device: Device, tracker: CostTracker, interrupt: Interrupt | None) -> Any:
+    """The value or Err of a program on a device."""
+    try:
+        return program.exec(Frame(Run(tracker, interrupt), device.variables))
+    except CancelledError as error:
+        return Err(str(error))
+    except PanicError as error:
+        return Err(f"internal error: {error}")
 
 
 _NATIVE_NAMES: dict[type, str] = {

@@ -165,6 +165,11 @@ class Quantity:
             return Quantity(numbers[2], scale, form, big=False)
         return Quantity(left + unscaled * factor, scale, form, big=True)
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for quantities that behave alike in every way, not just in value: written in the same form and kept in the same representation."""
+        return self._unscaled, self._scale, self._format, self._big
+
     def scaled(self, scale: int, *, most: int) -> int | None:
         """The value as a whole number of `10**scale`, if it is one and not larger than `10**most` times the digits."""
         shift = self._scale - scale

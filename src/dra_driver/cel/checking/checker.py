@@ -5,8 +5,8 @@ The rules are cel-go's, its order of checks included, so that several problems i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from dra_driver.cel.checking import types
 from dra_driver.cel.checking.signatures import Function, Overload
@@ -110,13 +110,13 @@ class _Checker:
                 return scope[name]
         return None
 
-    def _literal(self, node: Literal) -> None:
+    def visit_literal(self, node: Literal) -> None:
         self._set(node, _LITERAL_TYPES[type(node.value)])
 
-    def _broken(self, node: Broken) -> None:
+    def visit_broken(self, node: Broken) -> None:
         self._set(node, ERROR)
 
-    def _ident(self, node: Ident) -> None:
+    def visit_ident(self, node: Ident) -> None:
         bare = node.name.removeprefix(".")
         local = self._local(bare)
         if local is not None and bare == node.name:
@@ -129,7 +129,7 @@ class _Checker:
         node.name = f".{bare}" if local is not None else bare
         self._set(node, found)
 
-    def _select(self, node: Select) -> None:
+    def visit_select(self, node: Select) -> None:
         name = None if node.test_only else qualified_name(node)
         if name is not None:
             first = name.removeprefix(".").split(".", 1)[0]
@@ -167,7 +167,7 @@ class _Checker:
 
     # Calls
 
-    def _call(self, node: Call) -> None:
+    def visit_call(self, node: Call) -> None:
         if node.function == "_?._":
             field = node.args[1]
             name = field.value if isinstance(field, Literal) else ""
@@ -267,13 +267,13 @@ class _Checker:
             return current
         return most_general(previous, current) if self._bindings.assignable(previous, current) else DYN
 
-    def _list(self, node: ListLiteral) -> None:
+    def visit_list(self, node: ListLiteral) -> None:
         element: Type | None = None
         for index, value in enumerate(node.elements):
             element = self._join(element, self._element(value, optional=index in node.optional))
         self._set(node, types.list_of(element or self._new_variable()))
 
-    def _map(self, node: MapLiteral) -> None:
+    def visit_map(self, node: MapLiteral) -> None:
         key: Type | None = None
         value: Type | None = None
         for entry in node.entries:
@@ -282,7 +282,7 @@ class _Checker:
             value = self._join(value, self._element(entry.value, optional=entry.optional))
         self._set(node, types.map_of(key or self._new_variable(), value or self._new_variable()))
 
-    def _struct(self, node: StructLiteral) -> None:
+    def visit_struct(self, node: StructLiteral) -> None:
         name = node.type_name.removeprefix(".")
         made = self._declarations.message_type(name)
         if made is None:
@@ -302,7 +302,7 @@ class _Checker:
                 shown = f"'{expected.shown()}' but provided type is '{found.shown()}'"
                 self._report(entry, f"expected type of field '{entry.key}' is {shown}")
 
-    def _comprehension(self, node: Comprehension) -> None:
+    def visit_comprehension(self, node: Comprehension) -> None:
         self.check(node.iter_range)
         self.check(node.accu_init)
         over = self._bindings.substitute(node.iter_range.type)
@@ -345,14 +345,14 @@ def _well_known(t: Type) -> bool:
     return t.nullable
 
 
-_CHECKS = {
-    Literal: _Checker._literal,
-    Ident: _Checker._ident,
-    Select: _Checker._select,
-    Call: _Checker._call,
-    ListLiteral: _Checker._list,
-    MapLiteral: _Checker._map,
-    StructLiteral: _Checker._struct,
-    Comprehension: _Checker._comprehension,
-    Broken: _Checker._broken,
+_CHECKS: dict[type, Callable[[_Checker, Any], None]] = {
+    Literal: _Checker.visit_literal,
+    Ident: _Checker.visit_ident,
+    Select: _Checker.visit_select,
+    Call: _Checker.visit_call,
+    ListLiteral: _Checker.visit_list,
+    MapLiteral: _Checker.visit_map,
+    StructLiteral: _Checker.visit_struct,
+    Comprehension: _Checker.visit_comprehension,
+    Broken: _Checker.visit_broken,
 }

@@ -155,10 +155,21 @@ masked cidr_masked CIDR.() -> CIDR
 isCIDR is_cidr (string) -> bool
 string cidr_to_string (CIDR) -> string
 """
-NAMED_FORMATS = (
-    "dns1123Label dns1123Subdomain dns1035Label qualifiedName dns1123LabelPrefix dns1123SubdomainPrefix dns1035LabelPrefix labelValue "
-    "uri uuid byte date datetime"
-).split()
+NAMED_FORMATS = [
+    "dns1123Label",
+    "dns1123Subdomain",
+    "dns1035Label",
+    "qualifiedName",
+    "dns1123LabelPrefix",
+    "dns1123SubdomainPrefix",
+    "dns1035LabelPrefix",
+    "labelValue",
+    "uri",
+    "uuid",
+    "byte",
+    "date",
+    "datetime",
+]
 _FORMAT = "validate format-validate Format.(string) -> optional(list(string))\nformat.named format-named (string) -> optional(Format)\n" + "\n".join(
     f"format.{name} format.{name} () -> Format" for name in NAMED_FORMATS
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dra_driver.cel.checking import types
@@ -30,7 +30,7 @@ _NAMED = {
     "CIDR": types.CIDR,
     **{name: Type("struct", f"kubernetes.authorization.{name}") for name in ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")},
 }
-_MAKERS = {"list": types.list_of, "map": types.map_of, "optional": types.optional_of, "type": types.type_of}
+_MAKERS: dict[str, Callable[..., Type]] = {"list": types.list_of, "map": types.map_of, "optional": types.optional_of, "type": types.type_of}
 _WORD = re.compile(r"[A-Za-z]+|[(),]")
 _PARAMETER = re.compile("[A-Z]")
 

@@ -15,7 +15,7 @@ class Type:
         self.name = name
         self.params = params
         self.nullable = nullable
-        self.generic = kind == "param" or any(param.generic for param in params)
+        self.generic: bool = kind == "param" or any(param.generic for param in params)
 
     def same(self, other: Type, *, names_of_params: bool = True) -> bool:
         """Equal kind, name and parameters; without `names_of_params` all type parameters are alike."""

@@ -293,7 +293,11 @@ def _core_cost(overload: str, target: Operand | None, args: list[Operand]) -> tu
         return ranges.scale(target.size_or_unknown, STRING_FACTOR), None
     if overload in ("string_to_bytes", "bytes_to_string", "strings_quote") and len(args) == 1:
         low, high = args[0].size_or_unknown
-        results = {"string_to_bytes": (low, high * 4 % 2**64), "bytes_to_string": (low // 4, high), "strings_quote": (low + 2, (high * 2 + 2) % 2**64)}
+        results = {
+            "string_to_bytes": (low, high * 4 % 2**64),
+            "bytes_to_string": (low // 4, high),
+            "strings_quote": (low + 2, (high * 2 + 2) % 2**64),
+        }
         return ranges.scale((low, high), STRING_FACTOR), results[overload]
     if overload in ("starts_with_string", "ends_with_string"):
         return ranges.scale(args[0].size_or_unknown, STRING_FACTOR), None

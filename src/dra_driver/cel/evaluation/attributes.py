@@ -27,7 +27,9 @@ _KEYS = frozenset({str, int, Uint, bool, float})
 class Evaluable(Protocol):
     """A planned expression."""
 
-    id: int
+    @property
+    def id(self) -> int:
+        """Its number."""
 
     def exec(self, frame: Frame) -> Any:
         """The value, or an Err."""
@@ -36,8 +38,13 @@ class Evaluable(Protocol):
 class Qualifier(Protocol):
     """One step of a path."""
 
-    id: int
-    optional: bool
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether it was written with `?`."""
 
     def qualify(self, frame: Frame, obj: Any) -> Any:
         """The value behind the step, or an Err."""

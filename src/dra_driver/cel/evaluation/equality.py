@@ -163,7 +163,7 @@ def compare(left: Any, right: Any) -> int | Err:
         return NO_OVERLOAD
     if kind is Duration or kind is Timestamp:
         left, right = left.nanos, right.nanos
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)
 
 
 def _compare_numbers(left: Any, right: Any) -> int | Err:
@@ -171,7 +171,7 @@ def _compare_numbers(left: Any, right: Any) -> int | Err:
         if math.isnan(left) or math.isnan(right):
             return _NAN_ORDER
         left, right = float(left), float(right)
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)
 
 
 ORDERED = frozenset({bool, bytes, float, Duration, int, str, Timestamp, Uint})

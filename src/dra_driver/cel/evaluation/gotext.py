@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -50,7 +51,7 @@ def is_print(char: str) -> bool:
 
 
 def quote_bytes(value: bytes) -> str:
-    """%q of bytes: what is not UTF-8 is printed as \\x escapes."""
+    r"""%q of bytes: what is not UTF-8 is printed as \\x escapes."""
     text = value.decode(errors="surrogateescape")
     return f'"{"".join(f"{chr(92)}x{ord(char) - 0xDC00:02x}" if 0xDC80 <= ord(char) < 0xDD00 else _quote_char(char) for char in text)}"'
 
@@ -160,27 +161,29 @@ def _time_text(value: Timestamp) -> str:
 
 def show(value: Any) -> str:
     """%v of a CEL value."""
-    kind = type(value)
-    if kind is bool:
-        return "true" if value else "false"
-    if kind is float:
-        return general(value)
-    if value is None:
-        return "0"
-    if kind is bytes:
-        return f"[{' '.join(map(str, value))}]"
     if isinstance(value, ListValue):
         return f"[{', '.join(map(show, value))}]"
-    if kind is MapValue or kind is TextMap:
-        return f"{{{', '.join(f'{show(key)}: {show(inner)}' for key, inner in value.items())}}}"
-    if kind is Duration:
-        return duration(value.nanos)
-    if kind is Timestamp:
-        return _time_text(value)
-    if kind is TypeValue:
-        return str(value.name)
-    if kind is OptionalValue:
-        return f"optional({show(value.value)})" if value.has_value else "optional.none()"
+    special = _SHOWN.get(type(value))
+    if special is not None:
+        return special(value)
     if isinstance(value, (str, int, Quantity, Version, IpAddress, Cidr)):
         return str(value)
     return type_name(value)
+
+
+def _show_map(value: Any) -> str:
+    return f"{{{', '.join(f'{show(key)}: {show(inner)}' for key, inner in value.items())}}}"
+
+
+_SHOWN: dict[type, Callable[[Any], str]] = {
+    bool: lambda value: "true" if value else "false",
+    float: general,
+    type(None): lambda _: "0",
+    bytes: lambda value: f"[{' '.join(map(str, value))}]",
+    MapValue: _show_map,
+    TextMap: _show_map,
+    Duration: lambda value: duration(value.nanos),
+    Timestamp: _time_text,
+    TypeValue: lambda value: value.name,
+    OptionalValue: lambda value: f"optional({show(value.value)})" if value.has_value else "optional.none()",
+}

@@ -11,7 +11,17 @@ from typing import Any
 
 from dra_driver.cel.checking.signatures import Function, Overload
 from dra_driver.cel.checking.types import Type
-from dra_driver.cel.evaluation.attributes import Attribute, Derived, Either, Evaluable, PathQualifier, PresenceQualifier, Qualifier, Variable, key_qualifier
+from dra_driver.cel.evaluation.attributes import (
+    Attribute,
+    Derived,
+    Either,
+    Evaluable,
+    PathQualifier,
+    PresenceQualifier,
+    Qualifier,
+    Variable,
+    key_qualifier,
+)
 from dra_driver.cel.evaluation.frames import Frame, Run
 from dra_driver.cel.evaluation.nodes import (
     Constant,
@@ -46,7 +56,7 @@ from dra_driver.cel.functions import registry
 from dra_driver.cel.functions.regexes import PatternError, fixed_pattern
 from dra_driver.cel.syntax.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
 
-_CONVERSIONS = frozenset("bool bytes double duration dyn int string timestamp type uint".split())
+_CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 _SET_KINDS = frozenset({bool, float, int, str, Uint})
 
 
@@ -73,10 +83,10 @@ class _Planner:
     def _path(self, attribute: Attribute) -> WatchedPath:
         return WatchedPath(Path(attribute))
 
-    def _literal(self, node: Literal) -> Evaluable:
+    def plan_literal(self, node: Literal) -> Evaluable:
         return self._constant(node.id, node.value)
 
-    def _ident(self, node: Ident) -> Evaluable:
+    def plan_ident(self, node: Ident) -> Evaluable:
         if node.type.kind != "type":
             return self._path(Variable(node.id, node.name))
         if node.name not in self._type_names:  # a variable that holds a type is one of them: cel-go looks for a type of its name
@@ -91,9 +101,9 @@ class _Planner:
     def _prolong(self, path: Path, qualifier: Qualifier) -> None:
         path.attribute.add(WatchedQualifier(qualifier))
 
-    def _select(self, node: Select) -> Evaluable:
+    def plan_select(self, node: Select) -> Evaluable:
         if node.qualified is not None:
-            return self._ident(node.qualified)
+            return self.plan_ident(node.qualified)
         path = self._as_path(self.plan(node.operand), node.operand.id)
         qualifier = key_qualifier(node.id, node.field, optional=False)
         if isinstance(qualifier, Err):
@@ -124,7 +134,7 @@ class _Planner:
 
     # Calls
 
-    def _call(self, node: Call) -> Evaluable:
+    def plan_call(self, node: Call) -> Evaluable:
         operands = node.args if node.target is None else [node.target, *node.args]
         args = [self.plan(operand) for operand in operands]
         function = node.function
@@ -192,24 +202,24 @@ class _Planner:
 
     # Literals of several parts
 
-    def _list(self, node: ListLiteral) -> Evaluable:
+    def plan_list(self, node: ListLiteral) -> Evaluable:
         parts = [self.plan(element) for element in node.elements]
         made = NewList(node.id, parts, node.optional)
         if all(isinstance(part, Constant) for part in parts):
             return self._constant(node.id, self._fold(made))
         return Watched(made)
 
-    def _map(self, node: MapLiteral) -> Evaluable:
+    def plan_map(self, node: MapLiteral) -> Evaluable:
         parts = [self.plan(part) for entry in node.entries for part in (entry.key, entry.value)]
         made = NewMap(node.id, parts, frozenset(index for index, entry in enumerate(node.entries) if entry.optional))
         if all(isinstance(part, Constant) for part in parts):
             return self._constant(node.id, self._fold(made))
         return Watched(made)
 
-    def _struct(self, node: StructLiteral) -> Evaluable:
+    def plan_struct(self, node: StructLiteral) -> Evaluable:
         return Watched(NewMessage(node.id, node.type_name, [self.plan(entry.value) for entry in node.fields]))
 
-    def _comprehension(self, node: Comprehension) -> Evaluable:
+    def plan_comprehension(self, node: Comprehension) -> Evaluable:
         accu = self.plan(node.accu_init)
         over = self.plan(node.iter_range)
         body = tuple(self.plan(part) for part in (node.condition, node.step, node.result))
@@ -260,12 +270,12 @@ def _is_a(value: Any, t: Type) -> bool:
 
 
 _PLANS: dict[type, Callable[[_Planner, Any], Evaluable]] = {
-    Literal: _Planner._literal,
-    Ident: _Planner._ident,
-    Select: _Planner._select,
-    Call: _Planner._call,
-    ListLiteral: _Planner._list,
-    MapLiteral: _Planner._map,
-    StructLiteral: _Planner._struct,
-    Comprehension: _Planner._comprehension,
+    Literal: _Planner.plan_literal,
+    Ident: _Planner.plan_ident,
+    Select: _Planner.plan_select,
+    Call: _Planner.plan_call,
+    ListLiteral: _Planner.plan_list,
+    MapLiteral: _Planner.plan_map,
+    StructLiteral: _Planner.plan_struct,
+    Comprehension: _Planner.plan_comprehension,
 }

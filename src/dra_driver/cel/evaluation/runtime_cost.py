@@ -38,7 +38,7 @@ def actual_size(value: Any) -> int:
     if type(value) in _SIZED or isinstance(value, (ListValue, MapValue, TextMap)):
         return len(value)
     if type(value) is IpAddress:
-        return value.width // 8  # type: ignore[no-any-return]
+        return value.width // 8
     return math.ceil(value.bits / 8) if type(value) is Cidr else 1
 
 
@@ -102,7 +102,8 @@ _BY_FUNCTION: dict[str, Callable[[list[Any], str, Any], int | None]] = {
         lambda args, _overload, _result: _traversal(args[0]) if args else 0,
     ),
     **dict.fromkeys(
-        "url lowerAscii upperAscii substring trim cidr isIP isCIDR quantity isQuantity semver isSemver".split(), _per_character(STRING_FACTOR)
+        ["url", "lowerAscii", "upperAscii", "substring", "trim", "cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"],
+        _per_character(STRING_FACTOR),
     ),
     **dict.fromkeys(("replace", "split"), _per_character(2 * STRING_FACTOR)),
     "join": lambda _args, _overload, result: _scaled(actual_size(result), 2 * STRING_FACTOR),
@@ -110,11 +111,46 @@ _BY_FUNCTION: dict[str, Callable[[list[Any], str, Any], int | None]] = {
     "ip": lambda args, overload, _result: 1 if overload == "cidr_ip" else _scaled(actual_size(args[0]), STRING_FACTOR),
     "ip.isCanonical": _per_character(2 * STRING_FACTOR),
     **dict.fromkeys(
-        (
-            "masked prefixLength family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast format.named sign asInteger "
-            "isInteger asApproximateFloat isGreaterThan isLessThan compareTo add sub major minor patch getScheme getHostname getHost getPort "
-            "getEscapedPath getQuery serviceAccount path group resource subresource namespace name allowed reason error errored"
-        ).split(),
+        [
+            "masked",
+            "prefixLength",
+            "family",
+            "isUnspecified",
+            "isLoopback",
+            "isLinkLocalMulticast",
+            "isLinkLocalUnicast",
+            "isGlobalUnicast",
+            "format.named",
+            "sign",
+            "asInteger",
+            "isInteger",
+            "asApproximateFloat",
+            "isGreaterThan",
+            "isLessThan",
+            "compareTo",
+            "add",
+            "sub",
+            "major",
+            "minor",
+            "patch",
+            "getScheme",
+            "getHostname",
+            "getHost",
+            "getPort",
+            "getEscapedPath",
+            "getQuery",
+            "serviceAccount",
+            "path",
+            "group",
+            "resource",
+            "subresource",
+            "namespace",
+            "name",
+            "allowed",
+            "reason",
+            "error",
+            "errored",
+        ],
         _one,
     ),
     "containsIP": lambda args, overload, _result: _network(args, overload, "cidr_contains_ip_string"),

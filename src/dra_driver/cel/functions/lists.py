@@ -8,13 +8,13 @@ from typing import Any
 
 from dra_driver.cel.evaluation import arithmetic, equality
 from dra_driver.cel.evaluation.gotext import show
-from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, ListValue, MapValue, TextMap, Uint, type_name
+from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, GrowingList, ListValue, MapValue, TextMap, Uint, type_name
 
 _MAX_RANGE = 1_000_000
 _INSERTION_SORT = 12
 """Go sorts shorter lists by insertion, which shows when elements cannot be ordered (NaN)."""
 
-_LISTS = frozenset({ListValue, arithmetic.GrowingList})
+_LISTS = frozenset({ListValue, GrowingList})
 
 
 def _is_sorted(elements: ListValue) -> Any:
@@ -126,7 +126,8 @@ def _sort_by_keys(elements: ListValue, keys: ListValue) -> Any:
         return Err("list elements must have the same type")
     order = list(range(len(keys)))
     if len(order) > _INSERTION_SORT:
-        order.sort(key=functools.cmp_to_key(lambda left, right: _order(keys[left], keys[right])))
+        by_key: Callable[[int, int], int] = lambda left, right: _order(keys[left], keys[right])  # noqa: E731
+        order.sort(key=functools.cmp_to_key(by_key))
     else:
         for start in range(1, len(order)):
             index = start

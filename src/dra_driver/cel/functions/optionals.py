@@ -10,7 +10,6 @@ from dra_driver.cel.evaluation.gotext import show
 from dra_driver.cel.evaluation.values import NONE, Duration, Err, ListValue, MapValue, OptionalValue, TextMap, Timestamp
 
 
-
 def _is_zero(value: Any) -> bool:
     if isinstance(value, (ListValue, MapValue)):
         return not len(value)

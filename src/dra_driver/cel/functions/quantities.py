@@ -18,7 +18,7 @@ def quantity(text: str) -> Amount | Err:
         return Err(str(error))
 
 
-def semver(text: str, normalize: bool = False) -> Version | Err:  # noqa: FBT001, FBT002
+def semver(text: str, normalize: bool = False) -> Version | Err:
     """`semver('1.2.3')`."""
     try:
         return Version.parse_normalized(text) if normalize else Version.parse(text)  # type: ignore[return-value]

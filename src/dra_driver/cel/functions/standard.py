@@ -159,16 +159,23 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
     "duration_to_duration": _same,
     "string_to_duration": conversions.text_to("duration"),
     **dict.fromkeys(
-        "int64_to_int64 double_to_int64 duration_to_int64 string_to_int64 timestamp_to_int64 uint64_to_int64".split(), conversions.to_int
+        ["int64_to_int64", "double_to_int64", "duration_to_int64", "string_to_int64", "timestamp_to_int64", "uint64_to_int64"], conversions.to_int
     ),
     **dict.fromkeys(
-        (
-            "string_to_string bool_to_string bytes_to_string double_to_string duration_to_string int64_to_string timestamp_to_string uint64_to_string"
-        ).split(),
+        [
+            "string_to_string",
+            "bool_to_string",
+            "bytes_to_string",
+            "double_to_string",
+            "duration_to_string",
+            "int64_to_string",
+            "timestamp_to_string",
+            "uint64_to_string",
+        ],
         conversions.to_string,
     ),
-    **dict.fromkeys("timestamp_to_timestamp int64_to_timestamp string_to_timestamp".split(), conversions.to_timestamp),
-    **dict.fromkeys("uint64_to_uint64 double_to_uint64 int64_to_uint64 string_to_uint64".split(), conversions.to_uint),
+    **dict.fromkeys(["timestamp_to_timestamp", "int64_to_timestamp", "string_to_timestamp"], conversions.to_timestamp),
+    **dict.fromkeys(["uint64_to_uint64", "double_to_uint64", "int64_to_uint64", "string_to_uint64"], conversions.to_uint),
     "contains_string": _texts(lambda text, part: part in text),
     "ends_with_string": _texts(str.endswith),
     "starts_with_string": _texts(str.startswith),

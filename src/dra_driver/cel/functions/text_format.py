@@ -1,4 +1,4 @@
-"""`format`: `'%d of %s'.format([3, 'x'])`. The clauses %f and %e print as English text does: 1,234.5 and 1.2 × 10³."""
+"""`format`: `'%d of %s'.format([3, 'x'])`. The clauses %f and %e print as English text does: thousands separated, powers of ten raised."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _scientific(number: float, precision: int) -> str:
         exponent += 1
         mantissa = _rounded(exact.scaleb(-exponent), -precision)
     power = f"{'-' if exponent < 0 else ''}{abs(exponent):02d}".translate(_SUPERSCRIPTS)
-    return f"{mantissa:f}\u202f×\u202f10{power}"
+    return f"{mantissa:f}\u202f\u00d7\u202f10{power}"
 
 
 def _binary(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Macros: calls that the parser expands, most of them into comprehensions. The expansions are those of cel-go, node for node: costs depend on them."""
+"""Macros: calls that the parser expands, mostly into comprehensions. The expansions are those of cel-go, node for node: costs depend on them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,29 @@ MAX_NESTING = 250
 MAX_CODE_POINTS = 100_000
 
 _RESERVED = frozenset(
-    "as break const continue else false for function if import in let loop package namespace null return true var void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "null",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
 _SUMS = frozenset({"+", "-"})
@@ -172,7 +194,7 @@ class _Parser:
             return self._member(self._primary())
         first = self._advance()
         if kind == "-" and self._token.kind in ("int", "float"):
-            return self._member(self._number(first))
+            return self._member(self.read_number(first))
         count = 1
         while self._accept(kind):
             count += 1
@@ -251,10 +273,10 @@ class _Parser:
         if read := _PRIMARIES.get(token.kind):
             return read(self)
         if token.kind == "-" and self._tokens[self._next + 1].kind in ("int", "float"):
-            return self._number(self._advance())
+            return self.read_number(self._advance())
         return self._unexpected("an expression")
 
-    def _name(self) -> Node:
+    def read_name(self) -> Node:
         first = self._token
         leading = "." if self._accept(".") else ""
         name = self._expect("ident")
@@ -305,13 +327,13 @@ class _Parser:
             self._unexpected(f"'{closing}'")
         return self._accept("?") is not None
 
-    def _nested(self) -> Node:
+    def read_nested(self) -> Node:
         self._advance()
         node = self._expression()
         self._expect(")")
         return node
 
-    def _list(self) -> Node:
+    def read_list(self) -> Node:
         bracket = self._advance()
         node_id = self.new_id()
         elements: list[Node] = []
@@ -325,7 +347,7 @@ class _Parser:
         self._height = height
         return ListLiteral(node_id, bracket.pos, elements, frozenset(optional))
 
-    def _map(self) -> Node:
+    def read_map(self) -> Node:
         brace = self._advance()
         node = MapLiteral(self.new_id(), brace.pos, [])
         height = 0
@@ -339,7 +361,7 @@ class _Parser:
         self._height = height
         return node
 
-    def _number(self, sign: Token | None = None) -> Node:
+    def read_number(self, sign: Token | None = None) -> Node:
         token = self._advance()
         self._height = 0
         pos = sign.pos if sign else token.pos
@@ -350,14 +372,14 @@ class _Parser:
             return self._report(str(error), pos)
         return Literal(self.new_id(), pos, value)
 
-    def _uint(self) -> Node:
+    def read_uint(self) -> Node:
         token = self._advance()
         try:
             return Literal(self.new_id(), token.pos, Uint(literals.parse_uint(token.text[:-1])))
         except ValueError as error:
             return self._report(str(error), token.pos)
 
-    def _text(self) -> Node:
+    def read_text(self) -> Node:
         token = self._advance()
         try:
             value: Any = literals.unescape_bytes(token.text[1:]) if token.kind == "bytes" else literals.unescape_string(token.text)
@@ -365,25 +387,25 @@ class _Parser:
             return self._report(str(error), token.pos)
         return Literal(self.new_id(), token.pos, value)
 
-    def _keyword(self) -> Node:
+    def read_keyword(self) -> Node:
         token = self._advance()
         return Literal(self.new_id(), token.pos, {"true": True, "false": False, "null": None}[token.kind])
 
 
 _PRIMARIES = {
-    "int": _Parser._number,
-    "float": _Parser._number,
-    "uint": _Parser._uint,
-    "string": _Parser._text,
-    "bytes": _Parser._text,
-    "true": _Parser._keyword,
-    "false": _Parser._keyword,
-    "null": _Parser._keyword,
-    "ident": _Parser._name,
-    ".": _Parser._name,
-    "(": _Parser._nested,
-    "[": _Parser._list,
-    "{": _Parser._map,
+    "int": _Parser.read_number,
+    "float": _Parser.read_number,
+    "uint": _Parser.read_uint,
+    "string": _Parser.read_text,
+    "bytes": _Parser.read_text,
+    "true": _Parser.read_keyword,
+    "false": _Parser.read_keyword,
+    "null": _Parser.read_keyword,
+    "ident": _Parser.read_name,
+    ".": _Parser.read_name,
+    "(": _Parser.read_nested,
+    "[": _Parser.read_list,
+    "{": _Parser.read_map,
 }
 
 

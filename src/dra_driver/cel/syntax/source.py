@@ -10,8 +10,8 @@ NOWHERE = -1
 
 _MAX_SHOWN_ERRORS = 100
 _MAX_SNIPPET_BYTES = 16384
-_WIDE_DOT = "．"
-_WIDE_CARET = "＾"
+_WIDE_DOT = "\uff0e"
+_WIDE_CARET = "\uff3e"
 
 
 @dataclass(frozen=True, slots=True)
