@@ -2,6 +2,9 @@
 
 A socket file outlives the process that made it, binding silently replaces it, and its path holds at most 107 bytes. So: check the length first,
 refuse to replace a socket that somebody serves, remove a dead one, and at the end remove only the file that we made ourselves.
+
+gRPC removes, when it stops, whatever then has the name that it bound. So it binds a hidden name (the kubelet ignores dot files), which is then linked
+to the public one: the file appears when it is served already, replaces nothing, and its removal is ours alone.
 """
 
 from __future__ import annotations
@@ -56,12 +59,17 @@ class SocketServer:
     def start(self) -> None:
         """Binds and serves. HostError when the directory cannot be used, InstanceConflictError when the socket is alive."""
         self._remove_leftover()
+        hidden = self.path.with_name(f".{os.getpid()}")
         try:
-            self.grpc.add_insecure_port(f"unix:{self.path}")
-            self._inode = self.path.stat().st_ino
+            self.grpc.add_insecure_port(f"unix:{hidden}")
+            self.grpc.start()
+            self._inode = hidden.stat().st_ino
+            self.path.hardlink_to(hidden)
+            hidden.unlink()
+        except FileExistsError as error:
+            raise InstanceConflictError(f"socket {self.path} was made by another process at this moment; stop that instance of the driver") from error
         except (RuntimeError, OSError) as error:
             raise HostError(f"socket {self.path}: cannot be created: {error}; the directory must exist and be writable for the driver") from error
-        self.grpc.start()
         log.info("serving", extra={"socket": str(self.path)})
 
     def unlink(self) -> None:
