@@ -29,7 +29,10 @@ BURST_GAP = 0.1  # seconds between passes that a bell asks for: a foreign writer
 
 
 class Publisher:
-    """Publishes the pool `node` of `driver`. Nothing is written before the first `set_devices`."""
+    """Publishes the pool `node` of `driver`. Nothing is written before the first `set_devices`.
+
+    `published` is set once a pass has found or made everything right; `problem` says why the last pass failed, "" if it did not.
+    """
 
     def __init__(self, client: Client, *, driver: str, node: str, clock: Clock | None = None) -> None:
         self._client = client
@@ -41,6 +44,7 @@ class Publisher:
         self._written: dict[str, str] = {}
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self.problem = ""
+        self.published = threading.Event()
 
     def set_devices(self, devices: Sequence[Device]) -> None:
         """Publishes these from now on. SliceError when the API server would refuse them; the former ones stay then."""
@@ -125,3 +129,5 @@ class Publisher:
         elif self.problem and not problem:
             log.info("slices can be published again", extra={"pool": self._node})
         self.problem = problem
+        if not problem:
+            self.published.set()
