@@ -75,9 +75,9 @@ def namespace(kube: Kube) -> Iterator[str]:
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
-    for one in kube.list("Pod", name):
+    for one in kube.all("Pod", name):
         kube.delete("Pod", one["metadata"]["name"], name)
-    kube.wait("all pods of the test are gone", lambda: not kube.list("Pod", name))
-    for one in kube.list("ResourceClaim", name):
+    kube.wait("all pods of the test are gone", lambda: not kube.all("Pod", name))
+    for one in kube.all("ResourceClaim", name):
         kube.delete("ResourceClaim", one["metadata"]["name"], name)
     kube.delete("Namespace", name)

@@ -18,8 +18,8 @@ from e2e.cluster import Cluster, Node
 from e2e.kube import Kube, Object
 
 DRIVER = "gpu.nvidia.com"
-PLUGIN_DIR = Path("/var/lib/kubelet/plugins") / DRIVER
-DRIVER_ROOT = Path("/run/nvidia/driver")
+PLUGIN_DIR = f"/var/lib/kubelet/plugins/{DRIVER}"
+DRIVER_ROOT = "/run/nvidia/driver"
 NAMESPACE, ACCOUNT = "dra-driver", "dra-driver-node"
 PROFILES = ("h100-sxm-80gb", "a100-sxm-40gb")
 
@@ -48,9 +48,7 @@ class GpuNode:
         self.node.root.mkdir(parents=True, exist_ok=True)
         self.renew_token()
         command = [
-            sys.executable,
-            "-m",
-            "dra_driver.cli.main",
+            str(Path(sys.executable).with_name("dra-driver")),
             "node",
             f"--node-name={self.name}",
             f"--api-server={self.cluster.server}",
@@ -84,12 +82,13 @@ class GpuNode:
         request = client.AuthenticationV1TokenRequest(spec=client.V1TokenRequestSpec(audiences=[], bound_object_ref=bound, expiration_seconds=3600))
         answer = client.CoreV1Api(self.kube.api).create_namespaced_service_account_token(ACCOUNT, NAMESPACE, request)
         temporary = self._token_file.with_suffix(".new")
-        temporary.write_text(answer.status.token)
+        assert answer.status is not None
+        temporary.write_text(str(answer.status.token))
         temporary.replace(self._token_file)
 
     def slices(self) -> list[Object]:
         """What is published for this node."""
-        return self.kube.list("ResourceSlice", field_selector=f"spec.nodeName={self.name},spec.driver={DRIVER}")
+        return self.kube.all("ResourceSlice", field_selector=f"spec.nodeName={self.name},spec.driver={DRIVER}")
 
     def devices(self) -> list[Object]:
         """The published devices, in order."""
@@ -97,17 +96,17 @@ class GpuNode:
 
     def wait_published(self, limit: float = 30.0) -> None:
         """Until the node's GPUs are there."""
-        self.kube.wait(f"8 devices of {self.name} are published", lambda: len(self.devices()) == 8, limit=limit)
+        self.kube.wait(f"8 devices of {self.name} are published", lambda: self._lives() and len(self.devices()) == 8, limit=limit)
 
     def wait_registered(self) -> None:
-        """Until the kubelet has listed the driver on its CSINode-like record: here, until it has our socket and has said so to us."""
-        self.kube.wait(f"{self.name} is registered", lambda: '"registered with the kubelet"' in self._log_of_this_process())
+        """Until the kubelet has told the program that it is registered."""
+        self.kube.wait(f"{self.name} is registered", lambda: self._lives() and '"registered with the kubelet"' in self._log_of_this_process())
 
     def prepared_claims(self) -> dict[str, list[str]]:
-        """The journal's claims by UID, with their devices, read through the program's own command-independent file."""
+        """The journal's claims by UID, with their devices."""
         import sqlite3
 
-        path = self.node.host_path(PLUGIN_DIR / "state.db")
+        path = self.node.host_path(f"{PLUGIN_DIR}/state.db")
         if not path.exists():
             return {}
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
@@ -138,6 +137,11 @@ class GpuNode:
     @property
     def _token_file(self) -> Path:
         return self.node.root / "token"
+
+    def _lives(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, f"the node program ended:\n{self.log.read_text()[-2000:]}"
+        return True
 
     def _log_of_this_process(self) -> str:
         return self.log.read_text().rpartition('"msg": "starting"')[2]

@@ -61,7 +61,7 @@ class Kube:
             return None
         return found
 
-    def list(self, kind: str, namespace: str | None = None, **selectors: str) -> list[Object]:
+    def all(self, kind: str, namespace: str | None = None, **selectors: str) -> list[Object]:
         """All objects; `field_selector=` and `label_selector=` as the client has them."""
         return [one.to_dict() for one in self._kind(kind).get(namespace=namespace, **selectors).items]
 
@@ -99,7 +99,7 @@ class Kube:
 
     def events(self, namespace: str, about: str) -> list[Object]:
         """Events about one object, as reason and message."""
-        return [one for one in self.list("Event", namespace) if one["involvedObject"]["name"] == about]
+        return [one for one in self.all("Event", namespace) if one["involvedObject"]["name"] == about]
 
     def phase(self, namespace: str, pod: str) -> str:
         """The pod's phase, "" when it is gone."""

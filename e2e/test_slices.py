@@ -36,7 +36,7 @@ def test_slices_have_the_exact_attributes_of_the_gpus(gpu_nodes: dict[str, GpuNo
             "cudaComputeCapability": {"version": "9.0.0"},
             "driverVersion": {"version": "575.57.8"},
             "cudaDriverVersion": {"version": "12.9.0"},
-            "addressingMode": {"string": "None"},
+            "addressingMode": {"string": "HMM"},
             "resource.kubernetes.io/pciBusID": {"string": "0000:1b:00.0"},
             "resource.kubernetes.io/pcieRoot": {"string": "pci0000:15"},
             "resource.kubernetes.io/numaNode": {"int": 0},

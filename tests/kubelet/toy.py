@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dra_driver.errors import ClaimError, HostError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.meta import ObjectMeta
@@ -13,6 +15,7 @@ from dra_driver.k8s.objects.resource import (
     DeviceRequestAllocationResult,
     ExactDeviceRequest,
     ResourceClaim,
+    ResourceClaimConsumerReference,
     ResourceClaimSpec,
     ResourceClaimStatus,
 )
@@ -53,12 +56,15 @@ def result(device: str, request: str = "gpu", *, driver: str = DRIVER, pool: str
     return DeviceRequestAllocationResult(request=request, driver=driver, pool=pool, device=device, **more)  # type: ignore[arg-type]
 
 
-def allocated(client: Client, name: str, *results: DeviceRequestAllocationResult) -> ClaimKey:
+def allocated(
+    client: Client, name: str, *results: DeviceRequestAllocationResult, reserved_for: Sequence[ResourceClaimConsumerReference] = ()
+) -> ClaimKey:
     """A claim in the API with this allocation; none without results."""
     request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="toy", count=1, allocation_mode="ExactCount"))
     claim = ResourceClaim(metadata=ObjectMeta(name=name, namespace="default"), spec=ResourceClaimSpec(devices=DeviceClaimStruct(requests=[request])))
     stored = client.create(RESOURCE_CLAIMS, claim)
     if results:
-        stored.status = ResourceClaimStatus(allocation=AllocationResult(devices=DeviceAllocationResult(results=list(results))))
+        allocation = AllocationResult(devices=DeviceAllocationResult(results=list(results)))
+        stored.status = ResourceClaimStatus(allocation=allocation, reserved_for=list(reserved_for))
         stored = client.replace(RESOURCE_CLAIMS, stored, subresource="status")
     return ClaimKey("default", name, stored.metadata.uid)

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+
 from dra_driver.daemon.supervisor import Supervisor
 from dra_driver.errors import HostError, InstanceConflictError
 from dra_driver.k8s.client import Client
@@ -44,10 +46,21 @@ class PluginPaths:
 
 
 class KubeletPlugin:
-    """One driver on one node. `versions` are the DRAPlugin versions to serve, the most wanted first."""
+    """One driver on one node.
+
+    `versions` are the DRAPlugin versions to serve, the most wanted first; `interceptors` see every call of the kubelet.
+    """
 
     def __init__(
-        self, driver: Driver, client: Client, *, node: str, paths: PluginPaths, versions: Sequence[str] = service.VERSIONS, boot_id: str = ""
+        self,
+        driver: Driver,
+        client: Client,
+        *,
+        node: str,
+        paths: PluginPaths,
+        versions: Sequence[str] = service.VERSIONS,
+        boot_id: str = "",
+        interceptors: Sequence[grpc.ServerInterceptor] = (),
     ) -> None:
         self._driver = driver
         self._client = client
@@ -57,8 +70,8 @@ class KubeletPlugin:
         self._boot_id = boot_id
         self._supervisor = Supervisor()
         self._undo = ExitStack()
-        self._service = SocketServer(paths.plugin / "dra.sock", workers=SERVICE_WORKERS)
-        self._registry = SocketServer(paths.registry / f"{driver.name}-reg.sock", workers=REGISTRAR_WORKERS)
+        self._service = SocketServer(paths.plugin / "dra.sock", workers=SERVICE_WORKERS, interceptors=interceptors)
+        self._registry = SocketServer(paths.registry / f"{driver.name}-reg.sock", workers=REGISTRAR_WORKERS, interceptors=interceptors)
         self.registrar = Registrar(driver.name, self._service.path, versions)
         self.publisher = Publisher(client, driver=driver.name, node=node)
 

@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,11 +50,11 @@ def is_served(path: Path) -> bool:
 class SocketServer:
     """One gRPC server on one unix socket. Register services on `grpc` before `start`."""
 
-    def __init__(self, path: Path, *, workers: int) -> None:
+    def __init__(self, path: Path, *, workers: int, interceptors: Sequence[grpc.ServerInterceptor] = ()) -> None:
         check_path(path)
         self.path = path
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix=path.stem)
-        self.grpc = grpc.server(self._workers, options=[("grpc.so_reuseport", 0)])
+        self.grpc = grpc.server(self._workers, interceptors=list(interceptors), options=[("grpc.so_reuseport", 0)])
         self._inode: int | None = None
 
     def start(self) -> None:

@@ -36,11 +36,12 @@ class _Service:
     def __init__(self, keeper: ClaimKeeper, messages: Any) -> None:
         self._keeper = keeper
         self._messages = messages
+        self._version = messages.DESCRIPTOR.package.rpartition(".")[2]
         self._has_share_id = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
 
     def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ARG002
         """Prepares all claims of the request; errors are per claim."""
-        claims = _keys(request.claims)
+        claims = self._keys("prepare", request.claims)
         response = self._messages.NodePrepareResourcesResponse()
         try:
             outcomes = self._keeper.prepare(claims)
@@ -57,7 +58,7 @@ class _Service:
 
     def NodeUnprepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ARG002
         """Unprepares all claims of the request; errors are per claim."""
-        claims = _keys(request.claims)
+        claims = self._keys("unprepare", request.claims)
         response = self._messages.NodeUnprepareResourcesResponse()
         try:
             outcomes = self._keeper.unprepare(claims)
@@ -67,6 +68,12 @@ class _Service:
             outcome = outcomes[claim.uid]
             response.claims[claim.uid].error = "" if outcome is None else str(outcome)
         return response
+
+    def _keys(self, operation: str, claims: Iterable[_WireClaim]) -> list[ClaimKey]:
+        """The claims asked for, each UID once."""
+        keys = list({claim.uid: ClaimKey(claim.namespace, claim.name, claim.uid) for claim in claims}.values())
+        log.debug("call", extra={"operation": operation, "version": self._version, "claims": [str(key) for key in keys]})
+        return keys
 
     def _all_failed(self, response: Any, claims: list[ClaimKey], operation: str, error: Exception) -> Any:
         log.error("call failed", exc_info=None if isinstance(error, DraError) else error, extra={"operation": operation, "error": str(error)})
@@ -80,11 +87,6 @@ class _Service:
         if self._has_share_id and device.share_id:
             wire.share_id = device.share_id
         return wire
-
-
-def _keys(claims: Iterable[_WireClaim]) -> list[ClaimKey]:
-    """The claims asked for, each UID once."""
-    return list({claim.uid: ClaimKey(claim.namespace, claim.name, claim.uid) for claim in claims}.values())
 
 
 class _V1(_Service, dra_v1_pb2_grpc.DRAPluginServicer):
