@@ -16,6 +16,7 @@
     │   └── ApiDeniedError        401, 403
     ├── ClaimError                one ResourceClaim: the others of the call are not affected
     │   ├── ClaimRetryError       retryable: the same call may succeed later
+    │   │   └── NoFitError        no free devices satisfy the claim on this node
     │   └── UnsupportedRequestError   the claim asks for what this version cannot do yet
     ├── DeviceError               one device of this node
     ├── SliceError                one ResourceSlice breaks a limit of the API
@@ -104,6 +105,10 @@ class ClaimRetryError(ClaimError):
     """As ClaimError, but the same call may succeed later."""
 
     retryable = True
+
+
+class NoFitError(ClaimRetryError):
+    """No free devices satisfy the claim on a node; other devices, or devices that become free, may."""
 
 
 class UnsupportedRequestError(ClaimError):

@@ -1,10 +1,14 @@
 """The Kubernetes CEL of device selectors: what the API server admits and what the scheduler will say, exactly.
 
-::
+>>> device = Device.from_api("gpu.nvidia.com", {"attributes": {"type": {"string": "gpu"}}, "capacity": {"memory": {"value": "80Gi"}}})
+>>> selector = Environment(kubernetes="1.37", stored=True).compile("device.attributes['gpu.nvidia.com'].type == 'gpu'")
+>>> selector.matches(device)
+True
+>>> Environment().compile("device.attributes['gpu.nvidia.com'].memory == '80Gi'").matches(device)
+Traceback (most recent call last):
+dra_driver.errors.EvaluationError: no such key: memory
 
-    environment = Environment(kubernetes="1.37", stored=True)
-    selector = environment.compile("device.driver == 'gpu.nvidia.com'")
-    selector.matches(Device.from_api("gpu.nvidia.com", {"attributes": {"type": {"string": "gpu"}}}))
+In the last line `memory` is a capacity, not an attribute: the API server accepts such a selector, and then the scheduler stops at the first device.
 """
 
 from dra_driver.cel.device import Device

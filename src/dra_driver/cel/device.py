@@ -66,7 +66,7 @@ class Device:
         self.allow_multiple_allocations = bool(allow_multiple_allocations)
         self.problem = ""
         self.attributes = _by_domain(driver, attributes)
-        self.capacity = _by_domain(driver, {name: Amount.parse(text) for name, text in capacity.items()})
+        self.capacity = _by_domain(driver, {name: _amount(driver, name, text) for name, text in capacity.items()})
         self.inputs = (driver, self.allow_multiple_allocations, self.attributes, self.capacity) if self._is_usual() else None
         self.variables = {
             "device": TextMap(
@@ -111,6 +111,13 @@ class Device:
         """Whether the device keeps the API's limits, which the static cost of a selector relies on."""
         values = (value for domain in self.attributes.values() for value in domain.values())
         return len(self.driver) <= 63 and _small(self.attributes) and _small(self.capacity) and all(map(_is_usual_value, values))
+
+
+def _amount(driver: str, name: str, text: str) -> Any:
+    try:
+        return Amount.parse(text)
+    except ParseError as error:
+        raise ParseError(f"capacity {name} of a device of driver {driver}: {text!r}: {error}") from None
 
 
 def _is_usual_value(value: Any) -> bool:

@@ -39,12 +39,12 @@ class HostPaths(Protocol):
 
     @property
     def sys(self) -> Path:
-        """sysfs."""
+        """The sysfs tree."""
         ...
 
     @property
     def proc(self) -> Path:
-        """procfs."""
+        """The procfs tree."""
         ...
 
     def device_numbers(self, path: Path) -> DeviceNumbers:

@@ -1,0 +1,22 @@
+"""A GPU node without a GPU: an NVML that is driven by a profile, and a driver root in an ordinary directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dra_driver.gpu.nvml import Nvml
+from dra_driver.gpu.simulator.driver_root import SimulatedHostPaths, build
+from dra_driver.gpu.simulator.nvml import SimulatedNvml
+from dra_driver.gpu.simulator.profile import Profile
+
+
+def simulate(profile_name: str, root: Path, *, gpus: int | None = None, seed: str) -> tuple[Nvml, SimulatedHostPaths]:
+    """NVML (not yet initialized) and host of a node with `gpus` GPUs (None: as many as the profile's machine has).
+
+    `root` becomes its driver root: it has to be new, empty or made by an earlier call, and what else is in it is removed.
+    `seed` is what makes this node's GPUs its own, such as the node's name. SettingsError for an unknown profile or a wrong number, HostError when
+    `root` cannot be written or is somebody else's directory.
+    """
+    profile = Profile.load(profile_name, gpus=gpus)
+    machine = profile.gpus(seed)
+    return SimulatedNvml(profile, machine), build(root, profile, machine)

@@ -1,0 +1,21 @@
+"""`dra-driver`: one command for each program of this project.
+
+The long-running programs are started straight from here, so that they never load what only people's commands need.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ends the process with the command's exit status: 0, 1 when it failed, 2 when it was asked wrongly."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["node"]:
+        from dra_driver.node.main import main as node  # noqa: PLC0415  without rich and typer
+
+        sys.exit(node(given[1:]))
+    from dra_driver.cli.people import app  # noqa: PLC0415  rich and typer cost a node program memory
+
+    app(given, prog_name="dra-driver")

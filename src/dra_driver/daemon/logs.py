@@ -1,0 +1,55 @@
+"""Logging: constant messages with keys and values; JSON lines in a cluster, readable lines on a terminal.
+
+Write ``log.info("claim prepared", extra={"claim": "ns/name", "uid": uid})``. An error is logged once, where it is handled.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any, TextIO
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: ts (RFC 3339, UTC), level, logger, msg, then the record's keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {"ts": f"{moment}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "logger": record.name, "msg": record.getMessage()}
+        line |= _extras(record)
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class ConsoleFormatter(logging.Formatter):
+    """`HH:MM:SS level message key=value ...` for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback if there is one."""
+        moment = time.strftime("%H:%M:%S", time.localtime(record.created))
+        words = [moment, f"{record.levelname.lower():7}", record.getMessage()]
+        words += [f"{key}={value}" for key, value in _extras(record).items()]
+        if record.exc_info:
+            words.append("\n" + self.formatException(record.exc_info))
+        return " ".join(words)
+
+
+def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
+    """Sends everything of `level` (debug, info, warning, error) and above to `stream` (default stderr)."""
+    target = stream or sys.stderr
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(ConsoleFormatter() if target.isatty() else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("urllib3").setLevel(logging.WARNING)

@@ -1,0 +1,67 @@
+"""What a container gets besides its claim: device nodes, the driver's libraries and programs.
+
+Built anew for every prepare from what the host has at that moment: a driver can be replaced or finish its installation while we run, and a cached
+or incomplete set of edits starts a container without its GPU. What a container cannot do without is therefore an error when it is missing.
+
+Devices come in as CDI device nodes only, with type and numbers: what is injected behind the runtime's back is lost when systemd rewrites the cgroup.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dra_driver.daemon.paths import HostPaths
+from dra_driver.errors import DeviceError, HostError
+from dra_driver.gpu import driver_files
+from dra_driver.gpu.inventory import Gpu
+from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode, Mount
+
+_CONTROL_NODES = ("nvidiactl", "nvidia-uvm")
+_OPTIONAL_CONTROL_NODES = ("nvidia-uvm-tools", "nvidia-modeset")
+
+_READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+
+
+def common_edits(paths: HostPaths, driver_version: str) -> ContainerEdits:
+    """What every container with a GPU gets, once. `driver_version` is that of the loaded driver; HostError when a part is missing."""
+    optional = [name for name in _OPTIONAL_CONTROL_NODES if (paths.dev / name).exists()]
+    return ContainerEdits(
+        # A container with the legacy NVIDIA runtime as well would otherwise get all GPUs from it.
+        env=("NVIDIA_VISIBLE_DEVICES=void",),
+        device_nodes=tuple(_node(paths, name) for name in (*_CONTROL_NODES, *optional)),
+        mounts=(*_library_mounts(paths.driver_root, driver_version), *_program_mounts(paths.driver_root)),
+    )
+
+
+def gpu_edits(gpu: Gpu, paths: HostPaths) -> ContainerEdits:
+    """The device node of one GPU; DeviceError when it does not exist (yet)."""
+    try:
+        return ContainerEdits(device_nodes=(_node(paths, f"nvidia{gpu.minor}"),))
+    except HostError as error:
+        raise DeviceError(f"device {gpu.name} ({gpu.uuid}): {error}") from error
+
+
+def _node(paths: HostPaths, name: str) -> DeviceNode:
+    host = paths.dev / name
+    numbers = paths.device_numbers(host)
+    path = f"/dev/{name}"
+    return DeviceNode(path, host_path="" if str(host) == path else str(host), type=numbers.kind, major=numbers.major, minor=numbers.minor)
+
+
+def _library_mounts(driver_root: Path, driver_version: str) -> list[Mount]:
+    # Programs ask for libcuda.so.1, a link that only ldconfig in the container could make. So each library is mounted under the names of its links
+    # as well, and no hook has to run in the container.
+    return [
+        _mount(driver_root, library, library.with_name(name))
+        for library, names in driver_files.libraries(driver_root, driver_version).items()
+        for name in names
+    ]
+
+
+def _program_mounts(driver_root: Path) -> list[Mount]:
+    return [_mount(driver_root, program, program) for program in driver_files.programs(driver_root)]
+
+
+def _mount(driver_root: Path, host: Path, shown_as: Path) -> Mount:
+    """In the container a file has the path that it has below the driver root."""
+    return Mount(str(host), f"/{shown_as.relative_to(driver_root)}", _READ_ONLY)

@@ -1,0 +1,184 @@
+"""A thin, typed client of the API server: `Kind[K]` in, `K` out.
+
+The structs hold only the fields that this project uses. So `replace` is for objects whose whole content is ours; of others it would lose fields.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+import msgspec
+
+from dra_driver.daemon.clock import Clock, SystemClock
+from dra_driver.errors import ApiError, ApiGoneError
+from dra_driver.k8s.config import Connection
+from dra_driver.k8s.decoding import Decoder
+from dra_driver.k8s.objects.meta import K, Kind, ListMeta, Object, decode
+from dra_driver.k8s.transport import Transport
+from dra_driver.k8s.watch import Watch
+
+DEADLINE = 30.0
+PAGE = 500
+WATCH_SILENCE_MARGIN = 15.0
+_LAST_PAGE = 1.0  # what a page gets even when the ones before it took all the time
+
+
+@dataclass(frozen=True)
+class Listing(Generic[K]):
+    """A consistent list; a watch from `resource_version` goes on from it. Objects that do not fit our struct are left out."""
+
+    items: list[K] = field(default_factory=list)
+    resource_version: str = ""
+
+
+class _Page(Object):
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+class Client:
+    """Thread-safe. `deadline` of each call is in seconds and covers all attempts; 0 is one attempt. All methods raise the ApiError classes.
+
+    Which requests are repeated is told in `transport`.
+    """
+
+    def __init__(self, connection: Connection, user_agent: str, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._transport = Transport(connection, user_agent, self._clock)
+        self._decoder = Decoder()
+        self._watches: weakref.WeakSet[Watch[Any]] = weakref.WeakSet()
+
+    @property
+    def server(self) -> str:
+        """The address, for messages."""
+        return self._transport.server
+
+    @property
+    def unreadable(self) -> int:
+        """How many objects did not fit our structs, so far."""
+        return self._decoder.unreadable
+
+    def close(self) -> None:
+        """Stops all watches and waiting calls."""
+        self._transport.close()
+        for watch in list(self._watches):
+            watch.stop()
+
+    def get(self, kind: Kind[K], name: str, namespace: str = "", *, deadline: float = DEADLINE) -> K:
+        """One object."""
+        return self._read(kind, self._transport.request("GET", kind.path(namespace=namespace, name=name), deadline=deadline))
+
+    def list(
+        self, kind: Kind[K], namespace: str = "", *, field_selector: str = "", label_selector: str = "", deadline: float = DEADLINE
+    ) -> Listing[K]:
+        """All objects that match, `namespace` "" meaning all namespaces."""
+        end = self._clock.monotonic() + deadline
+        query = {"limit": str(PAGE), "fieldSelector": field_selector, "labelSelector": label_selector}
+        items: list[K] = []
+        while True:
+            try:
+                page = self._page(kind, namespace, query, deadline and max(end - self._clock.monotonic(), _LAST_PAGE))
+            except ApiGoneError:
+                if "continue" not in query:
+                    raise
+                # The snapshot was compacted between two pages; a list in one piece cannot meet that again.
+                del query["continue"], query["limit"]
+                items.clear()
+                continue
+            items.extend(found for raw in page.items or () if (found := self._decoder.read(kind, raw).object) is not None)
+            if not page.metadata.continue_token:
+                return Listing(items, page.metadata.resource_version)
+            query["continue"] = page.metadata.continue_token
+
+    def watch(
+        self,
+        kind: Kind[K],
+        resource_version: str,
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        timeout: int = 300,
+        silence: float | None = None,
+    ) -> Watch[K]:
+        """Changes after `resource_version`, with bookmarks, until the server ends it after `timeout` seconds.
+
+        `silence` is how long the connection may say nothing; by default a little more than `timeout`. One attempt; `Watch.stop` ends it early.
+        """
+        query = _given(
+            {
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": resource_version,
+                "fieldSelector": field_selector,
+                "labelSelector": label_selector,
+                "timeoutSeconds": str(timeout),
+            }
+        )
+        path = kind.path(namespace=namespace)
+        response = self._transport.stream(path, query, silence=silence or timeout + WATCH_SILENCE_MARGIN)
+        watch = Watch(response, kind, self._decoder, f"watch of {path} at {self.server}")
+        self._watches.add(watch)
+        return watch
+
+    def create(self, kind: Kind[K], obj: K, *, deadline: float = DEADLINE) -> K:
+        """POST; returns what was stored. An answer that was lost is not asked for again."""
+        path = kind.path(namespace=obj.metadata.namespace)
+        return self._read(kind, self._transport.request("POST", path, body=msgspec.json.encode(obj), deadline=deadline))
+
+    def replace(self, kind: Kind[K], obj: K, *, subresource: str = "", deadline: float = DEADLINE) -> K:
+        """PUT of the object or of its `subresource` ("status"); with a resourceVersion ApiConflictError tells that another writer was first."""
+        metadata = obj.metadata
+        path = kind.path(namespace=metadata.namespace, name=metadata.name, subresource=subresource)
+        return self._read(kind, self._transport.request("PUT", path, body=msgspec.json.encode(obj), deadline=deadline))
+
+    def delete(
+        self,
+        kind: Kind[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_period: int | None = None,
+        deadline: float = DEADLINE,
+    ) -> None:
+        """DELETE, of just this `uid` and `resource_version` where given (else ApiConflictError); `grace_period` in seconds is for pods."""
+        path = kind.path(namespace=namespace, name=name)
+        body = _delete_options(uid, resource_version, grace_period)
+        self._transport.request("DELETE", path, body=body, deadline=deadline, safe=bool(uid))
+
+    def delete_collection(
+        self, kind: Kind[Any], namespace: str = "", *, field_selector: str = "", label_selector: str = "", deadline: float = DEADLINE
+    ) -> None:
+        """DELETE of all that match."""
+        query = _given({"fieldSelector": field_selector, "labelSelector": label_selector})
+        self._transport.request("DELETE", kind.path(namespace=namespace), query=query, deadline=deadline)
+
+    def _page(self, kind: Kind[Any], namespace: str, query: dict[str, str], deadline: float) -> _Page:
+        path = kind.path(namespace=namespace)
+        data = self._transport.request("GET", path, query=_given(query), deadline=deadline)
+        try:
+            return decode(data, _Page)
+        except msgspec.DecodeError as error:
+            raise ApiError(f"GET {path} at {self.server}: not a list: {error}") from error
+
+    def _read(self, kind: Kind[K], data: bytes) -> K:
+        try:
+            return decode(data, kind.type)
+        except msgspec.DecodeError as error:
+            raise ApiError(f"{kind.name} from {self.server} does not fit: {error}") from error
+
+
+def _given(query: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in query.items() if value}
+
+
+def _delete_options(uid: str, resource_version: str, grace_period: int | None) -> bytes | None:
+    preconditions = _given({"uid": uid, "resourceVersion": resource_version})
+    options: dict[str, Any] = {"preconditions": preconditions} if preconditions else {}
+    if grace_period is not None:
+        options["gracePeriodSeconds"] = grace_period
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options}) if options else None

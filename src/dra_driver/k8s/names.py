@@ -1,0 +1,127 @@
+"""The API's rules for names, with the API's own messages.
+
+Each function returns None for a good value, else the text that the API server puts behind `Invalid value: "…": ` or `Too long: ` in a 422.
+Lengths count bytes, whatever unit the message names.
+Source: k8s.io/apimachinery, pkg/api/validate/content; resource.k8s.io names: pkg/apis/resource/validation.
+"""
+
+from __future__ import annotations
+
+import re
+
+DNS_LABEL_MAX = 63
+DNS_SUBDOMAIN_MAX = 253
+LABEL_MAX = 63
+DRIVER_NAME_MAX = 63
+POOL_NAME_MAX = 253
+ATTRIBUTE_DOMAIN_MAX = 63
+ATTRIBUTE_ID_MAX = 32
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = f"({_LABEL_NAME})?"
+_C_IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
+
+_LABEL_NAME_RULE = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+
+
+def dns_label_error(value: str) -> str | None:
+    """RFC 1123 label: names of devices, counters, counter sets and requests."""
+    if too_long := _too_long(value, DNS_LABEL_MAX, "characters"):
+        return too_long
+    if re.fullmatch(_LABEL, value):
+        return None
+    if re.fullmatch(_SUBDOMAIN, value):
+        return "must not contain dots"
+    rule = (
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
+    )
+    return _mismatch(rule, _LABEL, "my-name", "123-abc")
+
+
+def dns_subdomain_error(value: str) -> str | None:
+    """RFC 1123 subdomain: names of most objects."""
+    rule = (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    if too_long := _too_long(value, DNS_SUBDOMAIN_MAX, "characters"):
+        return too_long
+    return None if re.fullmatch(_SUBDOMAIN, value) else _mismatch(rule, _SUBDOMAIN, "example.com")
+
+
+def driver_name_error(value: str) -> str | None:
+    """`spec.driver` and the domain of an attribute: a subdomain of at most 63 bytes; upper case is allowed, though the API warns of it."""
+    if not value:
+        return "must be non-empty"
+    return _beyond(value, DRIVER_NAME_MAX) or dns_subdomain_error(value.lower())
+
+
+def pool_name_error(value: str) -> str | None:
+    """`spec.pool.name`: subdomains joined by slashes."""
+    if not value:
+        return "must be non-empty"
+    return _beyond(value, POOL_NAME_MAX) or next(filter(None, map(dns_subdomain_error, value.split("/"))), None)
+
+
+def label_key_error(value: str) -> str | None:
+    """Keys of labels and annotations, taint keys, condition types: `[prefix/]name`, which the API also calls a qualified name."""
+    prefix, slash, name = value.rpartition("/")
+    if value.count("/") > 1:
+        text = _mismatch(_LABEL_NAME_RULE, _LABEL_NAME, "MyName", "my.name", "123-abc")
+        return f"a valid label key {text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+    if slash and (wrong := "must be non-empty" if not prefix else dns_subdomain_error(prefix)):
+        return f"prefix part {wrong}"
+    if not name:
+        return "name part must be non-empty"
+    if too_long := _too_long(name, LABEL_MAX, "bytes"):
+        return f"name part {too_long}"
+    return None if re.fullmatch(_LABEL_NAME, name) else "name part " + _mismatch(_LABEL_NAME_RULE, _LABEL_NAME, "MyName", "my.name", "123-abc")
+
+
+def label_value_error(value: str) -> str | None:
+    """Values of labels and taints; may be empty."""
+    rule = (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    if too_long := _too_long(value, LABEL_MAX, "bytes"):
+        return too_long
+    return None if re.fullmatch(_LABEL_VALUE, value) else _mismatch(rule, _LABEL_VALUE, "MyValue", "my_value", "12345")
+
+
+def c_identifier_error(value: str) -> str | None:
+    """The id of an attribute or capacity, without its domain."""
+    rule = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'"
+    if too_long := _beyond(value, ATTRIBUTE_ID_MAX):
+        return too_long
+    return None if re.fullmatch(_C_IDENTIFIER, value) else _mismatch(rule, _C_IDENTIFIER, "my_name", "MY_NAME", "MyName")
+
+
+def attribute_name_error(value: str) -> str | None:
+    """`[domain/]id` of an attribute or capacity (QualifiedName of resource.k8s.io). The API lets more than one slash pass, and so does this."""
+    parts = value.split("/")
+    if len(parts) == 1:
+        return c_identifier_error(value)
+    if len(parts) > 2:
+        return None
+    domain, identifier = parts
+    if not domain:
+        return "the domain must not be empty"
+    if not identifier:
+        return "the name must not be empty"
+    return driver_name_error(domain) or c_identifier_error(identifier)
+
+
+def _too_long(value: str, limit: int, unit: str) -> str | None:
+    return f"must be no more than {limit} {unit}" if len(value.encode()) > limit else None
+
+
+def _beyond(value: str, limit: int) -> str | None:
+    return f"may not be more than {limit} bytes" if len(value.encode()) > limit else None
+
+
+def _mismatch(rule: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"

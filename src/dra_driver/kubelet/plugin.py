@@ -1,0 +1,123 @@
+"""A kubelet plugin: sockets, registration, claims and slices of one driver, put together and in the right order.
+
+Start: journal → repaired CDI files → service socket → registrar socket, so that the kubelet never finds a registrar whose service is not there.
+Stop: registrar socket away (the kubelet stops calling), running calls end, service socket away. Slices stay: the next instance finds them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from dra_driver.daemon.supervisor import Supervisor
+from dra_driver.errors import HostError, InstanceConflictError
+from dra_driver.k8s.client import Client
+from dra_driver.kubelet import service
+from dra_driver.kubelet._proto import plugin_registration_pb2_grpc
+from dra_driver.kubelet.cdi_files import CdiFiles
+from dra_driver.kubelet.claims import ClaimKeeper
+from dra_driver.kubelet.driver import Driver
+from dra_driver.kubelet.journal import Journal
+from dra_driver.kubelet.publisher import Publisher
+from dra_driver.kubelet.registration import Registrar
+from dra_driver.kubelet.server import SocketServer
+
+SERVICE_WORKERS = 16
+REGISTRAR_WORKERS = 2
+STOP_GRACE = 5.0
+
+
+@dataclass(frozen=True)
+class PluginPaths:
+    """Directories that plugin, kubelet and runtime share; each must have the same path for all of them.
+
+    `plugin` holds service socket and journal, `registry` is watched by the kubelet, `cdi` by the container runtime.
+    """
+
+    plugin: Path
+    registry: Path
+    cdi: Path
+
+
+class KubeletPlugin:
+    """One driver on one node.
+
+    `versions` are the DRAPlugin versions to serve, the most wanted first; `interceptors` see every call of the kubelet.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        client: Client,
+        *,
+        node: str,
+        paths: PluginPaths,
+        versions: Sequence[str] = service.VERSIONS,
+        boot_id: str = "",
+        interceptors: Sequence[grpc.ServerInterceptor] = (),
+    ) -> None:
+        self._driver = driver
+        self._client = client
+        self._node = node
+        self._paths = paths
+        self._versions = versions
+        self._boot_id = boot_id
+        self._supervisor = Supervisor()
+        self._undo = ExitStack()
+        self._service = SocketServer(paths.plugin / "dra.sock", workers=SERVICE_WORKERS, interceptors=interceptors)
+        self._registry = SocketServer(paths.registry / f"{driver.name}-reg.sock", workers=REGISTRAR_WORKERS, interceptors=interceptors)
+        self.registrar = Registrar(driver.name, self._service.path, versions)
+        self.publisher = Publisher(client, driver=driver.name, node=node)
+
+    def start(self) -> None:
+        """Serves and registers. HostError, InstanceConflictError or JournalError when this host cannot be used; nothing is left behind then."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Deregisters, lets running calls end, and frees the place for another instance. Undoes `start` step by step, the last one first."""
+        self._undo.close()
+
+    def _start(self) -> None:
+        undo = self._undo.callback
+        undo(os.close, _lock_directory(self._paths.plugin))
+        journal = Journal(self._paths.plugin / "state.db", boot_id=self._boot_id)
+        undo(journal.close)
+        cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
+        cdi.check_writable()
+        keeper = ClaimKeeper(self._driver, self._client, journal, cdi)
+        undo(keeper.close)
+        keeper.restore()
+        service.add_to(self._service.grpc, keeper, self._versions)
+        undo(self._service.stop, STOP_GRACE)
+        self._service.start()
+        plugin_registration_pb2_grpc.add_RegistrationServicer_to_server(self.registrar, self._registry.grpc)
+        undo(self._registry.stop, 0)
+        self._registry.start()
+        undo(self._supervisor.stop, STOP_GRACE)
+        self._supervisor.start("watch-slices", self.publisher.watch)
+        self._supervisor.start("publish-slices", self.publisher.publish, wake=self.publisher.wake)
+
+
+def _lock_directory(directory: Path) -> int:
+    """An exclusive lock on the plugin directory, held until the descriptor is closed or the process ends."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+        descriptor = os.open(directory / "instance.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HostError(f"plugin directory {directory}: {error.strerror}; it must be writable for the driver") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise InstanceConflictError(f"plugin directory {directory} is used by another live instance; stop that one first") from error
+    return descriptor

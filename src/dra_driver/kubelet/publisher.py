@@ -1,0 +1,133 @@
+"""The publisher keeps the API server's slices of this node equal to the devices of the node.
+
+Level-based: whatever happened (devices changed, a slice was deleted by the kubelet's wipe or by hand, the Node came back with another UID, we were
+down), the answer is the same pass: list our slices, compare content, write the difference. The watch is only a bell, so a lost event costs time and
+never truth, and a deletion is answered at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+
+from dra_driver.daemon.clock import Clock, SystemClock
+from dra_driver.errors import ApiNotFoundError, DraError
+from dra_driver.k8s.client import Client
+from dra_driver.k8s.objects.core import NODES
+from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSlice
+from dra_driver.k8s.reflector import Reflector
+from dra_driver.kubelet import slices
+
+log = logging.getLogger(__name__)
+
+CALL_DEADLINE = 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+RESYNC = 300.0  # seconds after which a pass is made without a bell
+BURST_GAP = 0.1  # seconds between passes that a bell asks for: a foreign writer must not make us spin
+
+
+class Publisher:
+    """Publishes the pool `node` of `driver`. Nothing is written before the first `set_devices`.
+
+    `published` is set once a pass has found or made everything right; `problem` says why the last pass failed, "" if it did not.
+    """
+
+    def __init__(self, client: Client, *, driver: str, node: str, clock: Clock | None = None) -> None:
+        self._client = client
+        self._driver = driver
+        self._node = node
+        self._clock = clock or SystemClock()
+        self._bell = threading.Event()
+        self._devices: tuple[Device, ...] | None = None
+        self._written: dict[str, str] = {}
+        self._selector = f"spec.driver={driver},spec.nodeName={node}"
+        self.problem = ""
+        self.published = threading.Event()
+
+    def set_devices(self, devices: Sequence[Device]) -> None:
+        """Publishes these from now on. SliceError when the API server would refuse them; the former ones stay then."""
+        slices.check_devices(devices)
+        self._devices = tuple(devices)
+        self._bell.set()
+
+    def watch(self, stop: threading.Event) -> None:
+        """A loop: rings the bell when a slice of ours changes by another hand."""
+        Reflector(self._client, RESOURCE_SLICES, field_selector=self._selector, handler=self._changed).run(stop)
+
+    def publish(self, stop: threading.Event) -> None:
+        """A loop: makes a pass whenever the bell rings, and again after a failure, with growing pauses."""
+        pause = FIRST_PAUSE
+        while not stop.is_set():
+            self._bell.wait(RESYNC)
+            self._bell.clear()
+            if stop.is_set() or self._devices is None:
+                continue
+            try:
+                self._pass(self._devices)
+            except DraError as error:
+                self._report(str(error))
+                self._bell.set()
+                self._clock.wait(stop, pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                self._report("")
+                pause = FIRST_PAUSE
+                self._clock.wait(stop, BURST_GAP)
+
+    def wake(self) -> None:
+        """Lets `publish` look at its stop event."""
+        self._bell.set()
+
+    def _pass(self, devices: Sequence[Device]) -> None:
+        listing = self._client.list(RESOURCE_SLICES, field_selector=self._selector, deadline=CALL_DEADLINE)
+        existing = [one for one in listing.items if one.spec.pool.name == self._node]
+        changes = slices.plan(self._driver, self._node, devices, existing)
+        for one in changes.delete:
+            self._delete(one)
+        for one in changes.replace:
+            self._note(self._client.replace(RESOURCE_SLICES, one, deadline=CALL_DEADLINE))
+        if changes.create:
+            # Slices vanish with the Node object, and its successor has another UID: ask each time.
+            owner = self._client.get(NODES, self._node, deadline=CALL_DEADLINE).metadata.uid
+            for one in changes.create:
+                self._note(self._client.create(RESOURCE_SLICES, slices.owned_by_node(one, self._node, owner), deadline=CALL_DEADLINE))
+        if changes:
+            log.info(
+                "slices published",
+                extra={
+                    "pool": self._node,
+                    "devices": len(devices),
+                    "slices_created": len(changes.create),
+                    "slices_replaced": len(changes.replace),
+                    "slices_deleted": len(changes.delete),
+                },
+            )
+
+    def _delete(self, one: ResourceSlice) -> None:
+        meta = one.metadata
+        with contextlib.suppress(ApiNotFoundError):
+            self._client.delete(RESOURCE_SLICES, meta.name, uid=meta.uid, resource_version=meta.resource_version, deadline=CALL_DEADLINE)
+
+    def _note(self, stored: ResourceSlice) -> None:
+        """Remembers what we wrote, so that its echo in the watch rings no bell."""
+        self._written[stored.metadata.name] = stored.metadata.resource_version
+
+    def _changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """Called by the watch for each change."""
+        if new is not None and self._written.get(new.metadata.name) == new.metadata.resource_version:
+            return
+        if new is None and old is not None:
+            self._written.pop(old.metadata.name, None)
+        self._bell.set()
+
+    def _report(self, problem: str) -> None:
+        """Logs a change of state once, not every attempt."""
+        if problem and problem != self.problem:
+            log.error("slices cannot be published, will be tried again", extra={"pool": self._node, "error": problem})
+        elif self.problem and not problem:
+            log.info("slices can be published again", extra={"pool": self._node})
+        self.problem = problem
+        if not problem:
+            self.published.set()

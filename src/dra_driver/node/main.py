@@ -1,0 +1,101 @@
+"""The node program: settings, then the parts of a GPU node and of a kubelet plugin, put together.
+
+Here, and nowhere else, it is decided whether the GPUs are real or simulated.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from dra_driver.daemon import logs
+from dra_driver.daemon.paths import HostPaths, RealHostPaths
+from dra_driver.daemon.settings import effective, parse
+from dra_driver.errors import DraError, SettingsError
+from dra_driver.gpu import attributes
+from dra_driver.gpu import nvml as management_library
+from dra_driver.gpu.inventory import discover
+from dra_driver.gpu.nvml import Nvml
+from dra_driver.k8s import config
+from dra_driver.k8s.client import Client
+from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
+from dra_driver.node.driver import GpuDriver
+from dra_driver.node.settings import NodeSettings
+
+log = logging.getLogger(__name__)
+
+USER_AGENT = "dra-driver-node"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class NodeProgram:
+    """The running node program; `start` and `stop` may be called once each."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        nvml, paths = _gpus(settings)
+        management_library.initialize(nvml)
+        inventory = discover(nvml, paths)
+        for problem in inventory.problems:
+            log.error("GPU left out", extra={"problem": str(problem)})
+        for gpu in inventory.gpus:
+            for reading in attributes.problems(gpu):
+                log.warning("attribute left out", extra={"problem": reading})
+        self._driver = GpuDriver(settings.node_name, inventory, paths)
+        connection = config.find(
+            server=settings.api_server, ca_file=settings.ca_file, token_file=settings.token_file, kubeconfig_path=settings.kubeconfig
+        )
+        self._client = Client(connection, USER_AGENT)
+        self.plugin = KubeletPlugin(
+            self._driver,
+            self._client,
+            node=settings.node_name,
+            paths=PluginPaths(settings.plugin_dir, settings.registry_dir, settings.cdi_dir),
+            versions=settings.dra_versions.split(","),
+            boot_id=BOOT_ID.read_text().strip(),
+        )
+
+    def start(self) -> None:
+        """Publishes and serves."""
+        self.plugin.publisher.set_devices(self._driver.devices())
+        self.plugin.start()
+
+    def stop(self) -> None:
+        """Deregisters and ends; prepared claims stay prepared."""
+        self.plugin.stop()
+        self._client.close()
+
+
+def _gpus(settings: NodeSettings) -> tuple[Nvml, HostPaths]:
+    if settings.simulate:
+        from dra_driver.gpu.simulator import simulate  # noqa: PLC0415  only here, so that a real node never loads it
+
+        return simulate(settings.simulate, settings.driver_root, gpus=settings.simulate_gpus, seed=settings.node_name)
+    return management_library.load(settings.driver_root), RealHostPaths(driver_root=settings.driver_root)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs until SIGTERM or SIGINT. Exit status 0, 1 for an error of this host, 2 for wrong settings."""
+    try:
+        settings = parse(NodeSettings, "dra-driver node", arguments)
+    except SettingsError as error:
+        print(error, file=sys.stderr)  # noqa: T201  there is no log before there are settings
+        return 2
+    logs.configure(settings.log_level)
+    log.info("starting", extra={"settings": effective(settings)})
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        program = NodeProgram(settings)
+        program.start()
+    except DraError as error:
+        log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
+        return 2 if isinstance(error, SettingsError) else 1
+    ended.wait()
+    log.info("stopping")
+    program.stop()
+    return 0

@@ -1,0 +1,117 @@
+"""Differential test: fresh random selectors, in our engine and in Kubernetes' own code.
+
+Needs Go and the modules of e2e/cluster/tools in Go's cache. CEL_EXPRESSIONS sets the number, CEL_SEED the seed, CEL_ORACLE a built oracle.
+Allowed differences: none, except where repeated evaluations by Go differ among themselves (the order of maps).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.cel import CompileError, Device, Environment, EvaluationError
+from tests.cel.engine.expressions import DEVICES, Generator
+
+TOOLS = Path(__file__).parents[3] / "e2e" / "cluster" / "tools"
+COUNT = int(os.environ.get("CEL_EXPRESSIONS", "20000"))
+SEED = int(os.environ.get("CEL_SEED", "20260101"))
+REPEAT = 12
+BATCH = 5000
+LIST, CAPACITY = "DRAListTypeAttributes", "DRAConsumableCapacity"
+ENVIRONMENTS: list[tuple[bool, dict[str, bool]]] = [
+    (True, {}),
+    (False, {}),
+    (False, {LIST: True}),
+    (False, {CAPACITY: False}),
+    (False, {CAPACITY: False, LIST: True}),
+]
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if built := os.environ.get("CEL_ORACLE"):
+        return Path(built)
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("Go is not installed")
+    binary = tmp_path_factory.mktemp("oracle") / "celoracle"
+    environment = {**os.environ, "GOFLAGS": "-mod=readonly", "GOPROXY": "off"}
+    done = subprocess.run([go, "build", "-o", binary, "./cmd/celoracle"], cwd=TOOLS, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"the oracle cannot be built without a download: {done.stderr[-300:]}")
+    return binary
+
+
+def batches() -> Iterator[list[tuple[int, str]]]:
+    generator = Generator(SEED)
+    cases = [(0 if number % 4 < 3 else 1 + number // 4 % 4, generator.selector()) for number in range(COUNT)]
+    cases.sort(key=lambda case: case[0])
+    for start in range(0, len(cases), BATCH):
+        yield cases[start : start + BATCH]
+
+
+def ask(oracle: Path, cases: list[tuple[int, str]]) -> list[dict[str, Any]]:
+    lines = [json.dumps({"devices": DEVICES})]
+    for number, expression in cases:
+        stored, gates = ENVIRONMENTS[number]
+        request = {"expression": expression, "new": not stored, "repeat": REPEAT}
+        request |= {"consumableCapacity": gates.get(CAPACITY, True), "listTypeAttributes": gates.get(LIST, False)}
+        lines.append(json.dumps(request))
+    done = subprocess.run([oracle], input="\n".join(lines), capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def answer(environment: Environment, expression: str, devices: list[Device], go: dict[str, Any]) -> dict[str, Any]:
+    """Ours, and the parts of Go's that do not vary."""
+    try:
+        selector = environment.compile(expression)
+    except CompileError as error:
+        if "panic" in go:
+            return {"panic": go["panic"]}
+        return {"compileError": str(error)}
+    results = []
+    for device, theirs in zip(devices, go.get("results", [{} for _ in devices]), strict=True):
+        outcome = selector.run(device)
+        ours: dict[str, Any] = {"cost": outcome.cost}
+        if outcome.error is None:
+            ours["match"] = outcome.match
+        else:
+            ours["error"] = str(outcome.error)
+        check_fast(selector.matches, device, ours)
+        if theirs.pop("varies", False):
+            ours.clear()
+            theirs.clear()
+        if theirs.pop("costVaries", False):
+            del theirs["cost"], ours["cost"]
+        results.append(ours)
+    return {"type": selector.result_type, "maxCost": selector.max_cost, "results": results}
+
+
+def check_fast(matches: Any, device: Device, exact: dict[str, Any]) -> None:
+    try:
+        assert matches(device) == exact["match"]
+    except EvaluationError as error:
+        assert str(error) == exact["error"]
+
+
+@pytest.mark.timeout(3600)
+def test_random_selectors_are_judged_alike(oracle: Path) -> None:
+    environments = [Environment(stored=stored, gates=gates) for stored, gates in ENVIRONMENTS]
+    devices = [Device.from_api(str(device["driver"]), device) for device in DEVICES]
+    different = []
+    compiled = 0
+    for cases in batches():
+        for (number, expression), go in zip(cases, ask(oracle, cases), strict=True):
+            ours = answer(environments[number], expression, devices, go)
+            compiled += "type" in ours
+            if ours != go:
+                different.append({"environment": ENVIRONMENTS[number], "expression": expression, "go": go, "ours": ours})
+    assert not different, json.dumps(different[:5], indent=1, ensure_ascii=False)
+    assert compiled > COUNT * 0.7

@@ -1,0 +1,203 @@
+"""`dra-driver demo` follows a claim through its whole life, and says clearly why it cannot."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dra_driver.cli.demo import Options, run
+from dra_driver.cli.demo_steps import STEPS
+from dra_driver.cli.screen import Screen, pretty
+
+PROFILES = {
+    "h100-sxm-80gb": (8, "gpu-0000-1b-00-0", ("NVIDIA H100 80GB HBM3", "81559Mi", "9.0.0", "Hopper"), "/dev/nvidia0"),
+    "a100-sxm-40gb": (8, "gpu-0000-07-00-0", ("NVIDIA A100-SXM4-40GB", "40Gi", "8.0.0", "Ampere"), "/dev/nvidia2"),
+}
+TOO_BIG = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('800Gi')) >= 0"
+WRONG_NAME = "device.attributes['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"
+
+
+def tell(options: Options, **console: object) -> tuple[int, str]:
+    output = io.StringIO()
+    status = run(options, Screen(STEPS, Console(file=output, **console)))  # type: ignore[arg-type]
+    return status, output.getvalue()
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("dra-driver")
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=90, check=False, env=os.environ | environment)
+
+
+def headings(output: str) -> list[str]:
+    return re.findall(r"^\[(\d+/\d+)\]", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_command_tells_the_whole_life_of_a_claim(profile: str) -> None:
+    gpus, device, cells, device_node = PROFILES[profile]
+    ended = command("demo", "--profile", profile)
+    output = ended.stdout
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert headings(output) == [f"{number}/{STEPS}" for number in range(1, STEPS + 1)]
+    assert "\x1b" not in output
+    rows = [line for line in output.splitlines() if line.startswith(device[:9]) and cells[0] in line]
+    assert len(rows) == gpus
+    assert all(cell in rows[0] for cell in (device, *cells))
+    assert len([line for line in output.splitlines() if re.fullmatch(r"gpu-\S+ +true +true *", line)]) == gpus
+    uid = re.search(r"UID (\S+): not allocated", output)
+    assert uid
+    lines = output.splitlines()
+    assert f"request gpu: device {device} of pool node-a, driver gpu.nvidia.com" in lines
+    assert f"  k8s.gpu.nvidia.com/claim={uid[1]}-{device}" in lines
+    assert '  "cdiVersion": "0.6.0",' in lines
+    assert "NVIDIA_VISIBLE_DEVICES=void" in lines
+    assert {line.split()[0] for line in lines if line.startswith("  /dev/nvidia") and line.split()[0][-1].isdigit()} == {device_node}
+    assert "CDI specs of the claim: none" in lines
+    assert any(line.startswith("ResourceClaim default/demo-gpu-") and line.endswith(": gone") for line in lines)
+    assert lines[-1].startswith("Done in ")
+
+
+def test_two_profiles_tell_different_stories_and_leave_nothing_behind() -> None:
+    before = {path.name for path in Path(tempfile.gettempdir()).glob("dra-*")}
+    first, second = (tell(Options(profile, gpus=1)) for profile in PROFILES)
+    assert (first[0], second[0]) == (0, 0)
+    assert first[1] != second[1]
+    mine = {path.name for path in Path(tempfile.gettempdir()).glob("dra-*")} - before
+    assert not {name for name in mine if name in first[1] + second[1]}
+
+
+def test_a_second_run_takes_seconds() -> None:
+    began = time.monotonic()
+    assert tell(Options("h100-sxm-80gb"))[0] == 0
+    assert time.monotonic() - began < 30
+
+
+def test_a_selector_that_matches_nothing_ends_with_1_and_the_reason_for_every_device() -> None:
+    ended = command("demo", "--selector", TOO_BIG)
+    assert ended.returncode == 1
+    assert "No device can be allocated: the pod stays Pending." in ended.stdout
+    assert "request gpu needs 1 and 0 of 8 devices fit" in ended.stdout
+    reasons = [line for line in ended.stdout.splitlines() if line.startswith("gpu-0000-") and f"selector #0 is false: {TOO_BIG}" in line]
+    assert len(reasons) == 8
+    assert "NodePrepareResources" not in ended.stdout
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_selector_that_fails_shows_the_schedulers_error() -> None:
+    status, output = tell(Options("h100-sxm-80gb", gpus=2, selector=WRONG_NAME))
+    assert status == 1
+    assert len(re.findall(r"^gpu-\S+ +true +error *$", output, re.MULTILINE)) == 2
+    reasons = [line for line in output.splitlines() if re.match(r"gpu-\S+, request gpu: ", line)]
+    assert len(reasons) == 2
+    assert all("CEL runtime error: no such key: memory" in line for line in reasons)
+
+
+def test_another_selector_chooses_another_device() -> None:
+    status, output = tell(Options("h100-sxm-80gb", selector="device.attributes['resource.kubernetes.io'].numaNode == 1"))
+    assert status == 0
+    assert len(re.findall(r"^gpu-\S+ +true +false *$", output, re.MULTILINE)) == 4
+    assert "request gpu: device gpu-0000-9d-00-0 of pool node-a" in output
+    assert "\n  /dev/nvidia4  c 195:4  rwm\n" in output
+
+
+def test_a_node_without_gpus_is_told_as_such() -> None:
+    status, output = tell(Options("h100-sxm-80gb", gpus=0))
+    assert status == 1
+    assert "The pool of node node-a has no devices." in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--profile", "h100"], "GPU profile 'h100' does not exist; there are a100-sxm-40gb, h100-sxm-80gb"),
+        (["--gpus", "900"], "Invalid value for '--gpus'"),
+        (["--manifests", "/nowhere"], "manifest /nowhere/deviceclass.yaml: No such file or directory"),
+        (["--selector", "device.driver =="], "--selector 'device.driver ==': the API server would refuse it: "),
+        (["--nonsense"], "No such option: --nonsense"),
+    ],
+)
+def test_a_wrong_option_ends_with_2_and_says_what_is_allowed(arguments: list[str], text: str) -> None:
+    ended = command("demo", *arguments, COLUMNS="200")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert text in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_other_manifests_are_used_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    device_class = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: any}\nspec: {}\n"
+    template = (
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: t, namespace: default}\n"
+        "spec: {spec: {devices: {requests: [{name: two, exactly: {deviceClassName: any, count: 2}}]}}}\n"
+    )
+    (tmp_path / "deviceclass.yaml").write_text(device_class)
+    (tmp_path / "resourceclaimtemplate.yaml").write_text(template)
+    status, output = tell(Options("h100-sxm-80gb", manifests=tmp_path))
+    assert status == 0
+    assert output.count("request two: device gpu-0000-") == 2
+    assert tell(Options("h100-sxm-80gb", gpus=1, manifests=tmp_path))[0] == 1
+    (tmp_path / "resourceclaimtemplate.yaml").write_text(device_class)
+    assert tell(Options("h100-sxm-80gb", manifests=tmp_path))[0] == 2
+    assert "found no ResourceClaimTemplate" in capsys.readouterr().err
+    (tmp_path / "deviceclass.yaml").write_text("apiVersion: v1\nkind: Secret\n")
+    assert tell(Options("h100-sxm-80gb", manifests=tmp_path))[0] == 2
+    assert "found apiVersion v1, kind Secret, the sandbox knows DeviceClass" in capsys.readouterr().err
+
+
+def test_a_claim_that_is_not_supported_yet_says_so(tmp_path: Path) -> None:
+    (tmp_path / "deviceclass.yaml").write_text("apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: any}\nspec: {}\n")
+    (tmp_path / "resourceclaimtemplate.yaml").write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: t}\n"
+        "spec: {spec: {devices: {requests: [{name: all, exactly: {deviceClassName: any, allocationMode: All}}]}}}\n"
+    )
+    status, output = tell(Options("h100-sxm-80gb", gpus=1, manifests=tmp_path))
+    assert status == 1
+    assert "allocationMode 'All' is not supported yet" in output
+
+
+def test_a_narrow_terminal_folds_and_cuts_nothing() -> None:
+    status, output = tell(Options("h100-sxm-80gb", gpus=1), width=60, force_terminal=True, color_system="standard")
+    assert status == 0
+    assert "\x1b[" in output
+    assert "…" not in output
+    assert any(line.startswith("gpu-0000-1b-00-0") and "81559Mi" in line for line in output.splitlines())
+    assert "NVIDIA_VISIBLE_DEVICES=void" in output
+
+
+def test_the_node_program_is_started_without_what_people_need() -> None:
+    script = (
+        "import sys\nfrom dra_driver.cli.main import main\n"
+        "try:\n    main(['node', '--help'])\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print([name for name in ('rich', 'typer', 'celpy', 'kubernetes') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "--node-name" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_wrong_settings_of_the_node_program_end_with_2() -> None:
+    ended = command("node", "--nonsense")
+    assert ended.returncode == 2
+    assert "unknown setting --nonsense" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({}, "{}"),
+        ("é", '"\\u00e9"'),
+        ({"a": [1, 2]}, '{"a": [1, 2]}'),
+        ({"a": {"b": {"c": 1}}}, '{\n  "a": {"b": {"c": 1}}\n}'),
+        (["x" * 120, "y" * 120], f'[\n  "{"x" * 120}",\n  "{"y" * 120}"\n]'),
+    ],
+)
+def test_json_for_people_keeps_small_things_on_one_line(value: object, text: str) -> None:
+    assert pretty(value) == text

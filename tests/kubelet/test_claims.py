@@ -1,0 +1,264 @@
+"""Preparing and unpreparing claims."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dra_driver.errors import ClaimError, ClaimRetryError, DraError, HostError
+from dra_driver.k8s.client import Client
+from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, AllocationResult, DeviceAllocationResult
+from dra_driver.kubelet.cdi_files import CdiFiles
+from dra_driver.kubelet.claims import ClaimKeeper, Prepared, PreparedDevice
+from dra_driver.kubelet.journal import ClaimKey, Journal
+from dra_driver.sandbox.apiserver import ApiServer
+from tests.kubelet.toy import NODE, ToyDriver, allocated, result
+
+
+class Host:
+    """One node's claim keeper with all its parts; `restart` is a new process on the same directories."""
+
+    def __init__(self, client: Client, directory: Path) -> None:
+        self.client = client
+        self.directory = directory
+        self.driver = ToyDriver()
+        self.restart()
+
+    def restart(self) -> None:
+        self.journal = Journal(self.directory / "state.db")
+        self.cdi = CdiFiles(self.directory / "cdi", driver=self.driver.name, kind=self.driver.cdi_kind)
+        self.keeper = ClaimKeeper(self.driver, self.client, self.journal, self.cdi)
+        self.keeper.restore()
+
+    def close(self) -> None:
+        self.keeper.close()
+        self.journal.close()
+
+    def prepare(self, claim: ClaimKey) -> Prepared | DraError:
+        return self.keeper.prepare([claim])[claim.uid]
+
+    def held(self) -> dict[str, list[str]]:
+        return {entry.claim.uid: [held.device for held in entry.devices] for entry in self.journal.entries()}
+
+    def specs(self) -> set[str]:
+        return {claim.uid for claim in self.cdi.claims()}
+
+
+@pytest.fixture
+def host(client: Client, tmp_path: Path) -> Iterator[Host]:
+    one = Host(client, tmp_path)
+    yield one
+    one.close()
+
+
+def devices(outcome: Prepared | DraError) -> list[str]:
+    assert not isinstance(outcome, DraError), outcome
+    return [one.device for one in outcome]
+
+
+def test_a_prepared_claim_has_an_answer_a_journal_entry_and_a_cdi_spec(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-0"), result("toy-3", "gpu/small"))
+    assert host.prepare(claim) == (
+        PreparedDevice(("gpu",), NODE, "toy-0", (f"k8s.toy.example.com/claim={claim.uid}-toy-0",)),
+        PreparedDevice(("gpu",), NODE, "toy-3", (f"k8s.toy.example.com/claim={claim.uid}-toy-3",)),
+    )
+    assert host.held() == {claim.uid: ["toy-0", "toy-3"]}
+    assert host.specs() == {claim.uid}
+
+
+def test_preparing_again_gives_the_same_answer_also_after_a_restart(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+    first = host.prepare(claim)
+    assert host.prepare(claim) == first
+    host.close()
+    host.restart()
+    assert host.prepare(claim) == first
+    assert host.held() == {claim.uid: ["toy-0"]}
+
+
+def test_preparing_again_repairs_a_lost_cdi_spec(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+    host.prepare(claim)
+    host.cdi.path(claim).unlink()
+    assert devices(host.prepare(claim)) == ["toy-0"]
+    assert host.specs() == {claim.uid}
+
+
+def test_a_start_repairs_the_cdi_specs_of_prepared_claims_and_removes_ours_of_others(host: Host, client: Client) -> None:
+    lost, outdated = allocated(client, "lost", result("toy-0")), allocated(client, "outdated", result("toy-1"))
+    host.keeper.prepare([lost, outdated])
+    host.cdi.path(lost).unlink()
+    host.driver.node_path = "/dev/new/{}"
+    orphan = ClaimKey("default", "orphan", "orphan-uid")
+    host.cdi.ensure(orphan, host.driver.plan(host.journal.entries()[0].allocation))
+    foreign = host.directory / "cdi" / "nvidia.yaml"
+    foreign.write_text("kind: nvidia.com/gpu")
+    host.close()
+    host.restart()
+    assert host.specs() == {lost.uid, outdated.uid}
+    assert "/dev/new/toy-1" in host.cdi.path(outdated).read_text()
+    assert foreign.exists()
+
+
+def test_a_start_with_a_device_that_is_gone_keeps_its_claim(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+    host.prepare(claim)
+    host.driver.broken = {"toy-0"}
+    host.close()
+    host.restart()
+    assert host.held() == {claim.uid: ["toy-0"]}
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "retryable"),
+    [
+        pytest.param(lambda client: ClaimKey("default", "gone", "u"), r"default/gone \(UID u\) does not exist any more", False, id="gone"),
+        pytest.param(lambda client: allocated(client, "c"), "is not allocated: status.allocation is empty", True, id="not allocated"),
+        pytest.param(
+            lambda client: replace(allocated(client, "c", result("toy-0")), uid="old"),
+            "was replaced by another one of that name",
+            False,
+            id="replaced",
+        ),
+        pytest.param(
+            lambda client: allocated(client, "c", result("toy-0", driver="other.example.com")),
+            "has no device of driver toy.example.com: status.allocation.devices.results name other.example.com",
+            False,
+            id="another driver's",
+        ),
+        pytest.param(lambda client: allocated(client, "c", result("nope")), "unknown device node-a/nope", False, id="unknown device"),
+        pytest.param(lambda client: allocated(client, "c", result("toy-0", pool="node-b")), "unknown device node-b/toy-0", False, id="other pool"),
+        pytest.param(lambda client: allocated(client, "c", result("toy-0"), result("toy-0", "b")), "device toy-0 more than once", False, id="twice"),
+        pytest.param(lambda client: allocated(client, "c", result("toy-6")), "device node of toy-6 is missing", False, id="a broken device"),
+        pytest.param(lambda client: allocated(client, "c", result("toy-7")), "internal error, please report it: ZeroDivisionError", True, id="a bug"),
+    ],
+)
+def test_what_is_wrong_with_a_claim_is_its_own_error_and_holds_nothing(host: Host, client: Client, make, text: str, retryable: bool) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    host.driver.broken, host.driver.bug = {"toy-6"}, "toy-7"
+    bad, good = make(client), allocated(client, "good", result("toy-5"))
+    outcomes = host.keeper.prepare([bad, good])
+    assert devices(outcomes[good.uid]) == ["toy-5"], "the other claims of the call are prepared"
+    error = outcomes[bad.uid]
+    assert isinstance(error, DraError)
+    assert error.retryable is retryable
+    with pytest.raises(type(error), match=text):
+        raise error
+    assert host.held() == {good.uid: ["toy-5"]}
+    assert host.specs() == {good.uid}
+    assert host.keeper.unprepare([bad]) == {bad.uid: None}
+
+
+def test_an_api_server_that_does_not_answer_is_a_retryable_error(host: Host, client: Client, api: ApiServer) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+    api.fail("GET", "resourceclaims", status=403, reason="Forbidden", message="no rights")
+    error = host.prepare(claim)
+    assert isinstance(error, ClaimRetryError)
+    assert "no rights" in str(error)
+    assert devices(host.prepare(claim)) == ["toy-0"]
+
+
+def test_results_and_configurations_of_other_drivers_are_not_touched(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-0"), result("nic-0", driver="net.example.com", pool="elsewhere"))
+    assert devices(host.prepare(claim)) == ["toy-0"]
+
+
+def test_a_device_in_use_is_refused_with_its_holder_until_that_is_unprepared(host: Host, client: Client) -> None:
+    first, second = allocated(client, "first", result("toy-0")), allocated(client, "second", result("toy-0"))
+    host.prepare(first)
+    error = host.prepare(second)
+    assert isinstance(error, ClaimRetryError)
+    assert f"still prepared for claim default/first (UID {first.uid})" in str(error)
+    assert host.specs() == {first.uid}
+    host.keeper.unprepare([first])
+    assert devices(host.prepare(second)) == ["toy-0"]
+
+
+def test_shares_and_admin_access_disturb_nobody(host: Host, client: Client) -> None:
+    owner = allocated(client, "owner", result("toy-0"))
+    admin = allocated(client, "admin", result("toy-0", admin_access=True))
+    shares = [allocated(client, f"share-{number}", result("toy-1", share_id=f"s{number}")) for number in range(2)]
+    outcomes = host.keeper.prepare([owner, admin, *shares])
+    assert [devices(outcome) for outcome in outcomes.values()] == [["toy-0"], ["toy-0"], ["toy-1"], ["toy-1"]]
+    second = outcomes[shares[1].uid]
+    assert not isinstance(second, DraError)
+    assert second[0].share_id == "s1"
+
+
+def test_a_claim_allocated_anew_gives_up_its_old_device(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+    host.prepare(claim)
+    stored = client.get(RESOURCE_CLAIMS, "c", "default")
+    assert stored.status.allocation is not None
+    stored.status.allocation = None
+    stored = client.replace(RESOURCE_CLAIMS, stored, subresource="status")
+    stored.status.allocation = AllocationResult(devices=DeviceAllocationResult(results=[result("toy-1")]))
+    client.replace(RESOURCE_CLAIMS, stored, subresource="status")
+    assert devices(host.prepare(claim)) == ["toy-1"]
+    assert host.held() == {claim.uid: ["toy-1"]}
+    assert "toy-0" not in host.cdi.path(claim).read_text()
+    assert devices(host.prepare(allocated(client, "other", result("toy-0")))) == ["toy-0"]
+
+
+def test_a_cdi_directory_that_cannot_be_written_frees_the_devices_again(host: Host, client: Client, tmp_path: Path) -> None:
+    bad = allocated(client, "bad", result("toy-0"))
+    target = host.cdi.path(bad)
+    target.parent.mkdir(exist_ok=True)
+    target.mkdir()  # a directory in the file's place: rename fails
+    error = host.prepare(bad)
+    assert isinstance(error, HostError)
+    assert "CDI directory must be writable" in str(error)
+    assert host.held() == {}
+    target.rmdir()
+    assert devices(host.prepare(bad)) == ["toy-0"]
+
+
+def test_unprepare_needs_neither_the_claim_nor_the_api_server(host: Host, client: Client, api: ApiServer) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+    host.prepare(claim)
+    api.close()
+    assert host.keeper.unprepare([claim, ClaimKey("default", "never", "never-prepared")]) == {claim.uid: None, "never-prepared": None}
+    assert host.held() == {}
+    assert host.specs() == set()
+
+
+def test_an_unprepare_that_fails_keeps_the_device_reserved_and_can_be_repeated(host: Host, client: Client) -> None:
+    claim, other = allocated(client, "c", result("toy-0")), allocated(client, "other", result("toy-1"))
+    host.keeper.prepare([claim, other])
+    host.cdi.path(claim).unlink()
+    host.cdi.path(claim).mkdir()
+    outcomes = host.keeper.unprepare([claim, other])
+    assert isinstance(outcomes[claim.uid], HostError)
+    assert outcomes[other.uid] is None
+    assert host.held() == {claim.uid: ["toy-0"]}
+    host.cdi.path(claim).rmdir()
+    assert host.keeper.unprepare([claim]) == {claim.uid: None}
+    assert host.held() == {}
+
+
+def test_many_claims_at_once_from_many_threads(host: Host, client: Client) -> None:
+    claims = [allocated(client, f"c{number}", result(f"toy-{number % 8}")) for number in range(32)]
+    outcomes: dict[str, Prepared | DraError] = {}
+
+    def prepare(part: list[ClaimKey]) -> None:
+        outcomes.update(host.keeper.prepare(part))
+
+    threads = [threading.Thread(target=prepare, args=(claims[start : start + 4],)) for start in range(0, 32, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = {uid for uid, outcome in outcomes.items() if not isinstance(outcome, DraError)}
+    assert len(winners) == 8
+    assert all(isinstance(outcome, ClaimRetryError) for uid, outcome in outcomes.items() if uid not in winners)
+    assert sorted(device for held in host.held().values() for device in held) == [f"toy-{number}" for number in range(8)]
+    assert host.specs() == winners == set(host.held())
+
+
+def test_errors_say_what_a_person_can_do(host: Host, client: Client) -> None:
+    error = host.prepare(ClaimKey("default", "gone", "u"))
+    assert isinstance(error, ClaimError)
+    assert "delete the pod" in str(error)

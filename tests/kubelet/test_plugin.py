@@ -1,0 +1,227 @@
+"""The whole plugin on real sockets, with the kubelet stand-in."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError
+from dra_driver.k8s.client import Client
+from dra_driver.k8s.objects.core import NODES, Node
+from dra_driver.k8s.objects.meta import ObjectMeta
+from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSlice
+from dra_driver.kubelet import server, service
+from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
+from dra_driver.sandbox.apiserver import ApiServer
+from dra_driver.sandbox.kubelet.plugin import ClaimReference, DraPlugin
+from dra_driver.sandbox.kubelet.stand_in import StandInKubelet
+from tests.kubelet.toy import DRIVER, NODE, ToyDriver, allocated, result
+
+
+@pytest.fixture
+def kubelet(client: Client, short: Path) -> Iterator[StandInKubelet]:
+    one = StandInKubelet(client, NODE, short)
+    one.start()
+    yield one
+    one.stop()
+
+
+def paths(short: Path) -> PluginPaths:
+    return PluginPaths(short / "plugins" / DRIVER, short / "plugins_registry", short / "cdi")
+
+
+@pytest.fixture
+def start(client: Client, short: Path) -> Iterator[Callable[..., KubeletPlugin]]:
+    started: list[KubeletPlugin] = []
+
+    def begin(versions: tuple[str, ...] = service.VERSIONS, devices: int = 8) -> KubeletPlugin:
+        plugin = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short), versions=versions)
+        plugin.publisher.set_devices([Device(name=f"toy-{number}") for number in range(devices)])
+        plugin.start()
+        started.append(plugin)
+        return plugin
+
+    yield begin
+    for plugin in started:
+        plugin.stop()
+
+
+def wait_slices(client: Client, condition: Callable[[list[ResourceSlice]], bool]) -> list[ResourceSlice]:
+    """Until the published slices are as wanted; looks again at every change."""
+    while True:
+        listing = client.list(RESOURCE_SLICES)
+        if condition(listing.items):
+            return listing.items
+        with client.watch(RESOURCE_SLICES, listing.resource_version) as events:
+            next(iter(events))
+
+
+def complete(count: int) -> Callable[[list[ResourceSlice]], bool]:
+    return lambda slices: sum(len(one.spec.devices) for one in slices) == count
+
+
+def uids(slices: list[ResourceSlice]) -> set[str]:
+    return {one.metadata.uid for one in slices}
+
+
+Start = Callable[..., KubeletPlugin]
+
+
+def test_it_registers_publishes_and_goes_away_cleanly(start: Start, kubelet: StandInKubelet, client: Client, short: Path) -> None:
+    plugin = start()
+    assert kubelet.wait_registered(DRIVER)
+    assert plugin.registrar.registered.wait(10)
+    wait_slices(client, complete(8))
+    plugin.stop()
+    left = {path.name for path in paths(short).plugin.iterdir()} | {path.name for path in paths(short).registry.iterdir()}
+    assert not {name for name in left if name.endswith(".sock") or name.startswith(".")}
+    assert complete(8)(client.list(RESOURCE_SLICES).items), "slices stay for the next instance"
+
+
+@pytest.mark.parametrize("versions", [("v1.DRAPlugin", "v1beta1.DRAPlugin"), ("v1beta1.DRAPlugin", "v1.DRAPlugin"), ("v1beta1.DRAPlugin",)])
+def test_the_kubelet_uses_the_version_that_is_advertised_first(
+    start: Start, kubelet: StandInKubelet, client: Client, versions: tuple[str, ...]
+) -> None:
+    start(versions=versions)
+    assert kubelet.wait_registered(DRIVER)
+    plugin = kubelet.registry.plugin(DRIVER)
+    assert plugin.service == versions[0]
+    claim = allocated(client, "c", result("toy-0", share_id="s1"))
+    (device,) = plugin.prepare([ClaimReference(claim.namespace, claim.name, claim.uid)])[claim.uid]
+    assert (device.pool, device.device, device.request_names) == (NODE, "toy-0", ("gpu",))
+    assert device.cdi_device_ids == (f"k8s.toy.example.com/claim={claim.uid}-toy-0-s1",)
+    assert device.share_id == ("s1" if versions[0] == "v1.DRAPlugin" else None)
+    plugin.unprepare([ClaimReference(claim.namespace, claim.name, claim.uid)])
+
+
+def test_only_what_is_served_is_advertised(start: Start, kubelet: StandInKubelet, short: Path) -> None:
+    start(versions=("v1.DRAPlugin",))
+    assert kubelet.wait_registered(DRIVER)
+    beta = DraPlugin(DRIVER, str(paths(short).plugin / "dra.sock"), "v1beta1.DRAPlugin", recorder=kubelet._recorder, timeout=5)
+    with pytest.raises(ClaimRetryError, match="Unimplemented"):
+        beta.prepare([])
+    beta.close()
+
+
+def test_an_empty_call_has_an_empty_answer(start: Start, kubelet: StandInKubelet) -> None:
+    start()
+    assert kubelet.wait_registered(DRIVER)
+    assert kubelet.registry.plugin(DRIVER).prepare([]) == {}
+
+
+def test_slices_come_back_when_they_are_deleted(start: Start, client: Client, api: ApiServer, kubelet: StandInKubelet) -> None:
+    start(devices=100)
+    before = wait_slices(client, complete(100))
+    client.delete_collection(RESOURCE_SLICES)
+    wait_slices(client, lambda now: complete(100)(now) and not uids(now) & uids(before))
+    one = client.list(RESOURCE_SLICES).items[0]
+    client.delete(RESOURCE_SLICES, one.metadata.name)
+    now = wait_slices(client, lambda now: complete(100)(now) and one.metadata.uid not in uids(now))
+    assert len({item.spec.pool.generation for item in now}) == 1
+
+
+def test_slices_come_back_after_the_kubelets_restart(start: Start, client: Client, kubelet: StandInKubelet) -> None:
+    start()
+    before = wait_slices(client, complete(8))
+    kubelet.restart()
+    wait_slices(client, lambda now: complete(8)(now) and not uids(now) & uids(before))
+    assert kubelet.wait_registered(DRIVER)
+
+
+def test_slices_come_back_with_a_new_node_object_and_belong_to_it(start: Start, client: Client, kubelet: StandInKubelet) -> None:
+    start()
+    before = wait_slices(client, complete(8))
+    client.delete(NODES, NODE)
+    wait_slices(client, lambda now: not now)  # garbage collection, by owner
+    node = client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    (one,) = wait_slices(client, lambda now: complete(8)(now) and not uids(now) & uids(before))
+    assert [owner.uid for owner in one.metadata.owner_references] == [node.metadata.uid]
+
+
+def test_a_restart_writes_nothing(start: Start, client: Client, api: ApiServer, kubelet: StandInKubelet) -> None:
+    first = start(devices=100)
+    wait_slices(client, complete(100))
+    first.stop()
+    versions = {one.metadata.name: one.metadata.resource_version for one in client.list(RESOURCE_SLICES).items}
+    assert start(devices=100).publisher.published.wait(10)
+    assert {one.metadata.name: one.metadata.resource_version for one in client.list(RESOURCE_SLICES).items} == versions
+
+
+def test_changed_devices_are_published(start: Start, client: Client, kubelet: StandInKubelet) -> None:
+    plugin = start()
+    wait_slices(client, complete(8))
+    plugin.publisher.set_devices([Device(name="toy-0")])
+    wait_slices(client, complete(1))
+    plugin.publisher.set_devices([])
+    (one,) = wait_slices(client, complete(0))
+    assert one.spec.devices == []
+
+
+def test_a_failing_api_server_is_tried_again_and_reported_once(
+    start: Start, client: Client, api: ApiServer, kubelet: StandInKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = api.fail("POST", "resourceslices", status=403, reason="Forbidden", message="no rights", times=3)
+    plugin = start()
+    wait_slices(client, complete(8))
+    assert fault.hits == 3
+    told = [record for record in caplog.records if record.message.startswith("slices cannot be published")]
+    assert len(told) == 1
+    assert "no rights" in vars(told[0])["error"]
+    assert plugin.publisher.problem in {"", vars(told[0])["error"]}
+
+
+def test_a_second_instance_is_refused_and_the_first_goes_on(start: Start, kubelet: StandInKubelet) -> None:
+    start()
+    with pytest.raises(InstanceConflictError, match="used by another live instance"):
+        start()
+    assert kubelet.wait_registered(DRIVER)
+    assert kubelet.registry.plugin(DRIVER).prepare([]) == {}
+
+
+def test_leftovers_of_a_killed_instance_are_replaced(start: Start, kubelet: StandInKubelet, short: Path) -> None:
+    for path in (paths(short).plugin / "dra.sock", paths(short).registry / f"{DRIVER}-reg.sock"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with socket.socket(socket.AF_UNIX) as leftover:
+            leftover.bind(str(path))
+    start()
+    assert kubelet.wait_registered(DRIVER)
+
+
+@pytest.mark.parametrize("twenty", range(2))
+def test_restarts_in_a_row_register_every_time(start: Start, kubelet: StandInKubelet, client: Client, twenty: int) -> None:
+    for _ in range(10):
+        plugin = start()
+        assert plugin.registrar.registered.wait(10)
+        assert kubelet.wait_registered(DRIVER)
+        plugin.stop()
+
+
+def test_a_start_that_fails_leaves_nothing_behind(client: Client, short: Path) -> None:
+    plugin = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short))  # no registry directory: the kubelet is elsewhere
+    with pytest.raises(HostError, match=r"plugins_registry/toy\.example\.com-reg\.sock: cannot be created"):
+        plugin.start()
+    assert not server.is_served(paths(short).plugin / "dra.sock")
+    paths(short).registry.mkdir()
+    again = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short))
+    again.start()
+    again.stop()
+
+
+def test_a_socket_path_that_is_too_long_is_refused_at_once(client: Client, short: Path) -> None:
+    with pytest.raises(HostError, match="107 bytes at most"):
+        KubeletPlugin(ToyDriver(), client, node=NODE, paths=PluginPaths(short / ("x" * 100), short, short))
+
+
+def test_the_kubelets_refusal_is_kept_and_shown(client: Client, short: Path, kubelet: StandInKubelet) -> None:
+    class Nameless(ToyDriver):
+        name = "second.example.com"
+
+    plugin = KubeletPlugin(Nameless(), client, node=NODE, paths=PluginPaths(short / "plugins" / "second", kubelet.registry_directory, short / "cdi"))
+    plugin.registrar._info.supported_versions[:] = ["v9.DRAPlugin"]
+    plugin.start()
+    assert kubelet.registry.wait_for(lambda: bool(plugin.registrar.failure), 10)
+    assert "none of services supported by the plugin" in plugin.registrar.failure
+    plugin.stop()

@@ -1,0 +1,70 @@
+"""An imaginary driver with devices of its own, and claims for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dra_driver.errors import ClaimError, HostError
+from dra_driver.k8s.client import Client
+from dra_driver.k8s.objects.meta import ObjectMeta
+from dra_driver.k8s.objects.resource import (
+    RESOURCE_CLAIMS,
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequest,
+    DeviceRequestAllocationResult,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
+from dra_driver.k8s.objects.resource import DeviceClaim as DeviceClaimStruct
+from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode
+from dra_driver.kubelet.driver import Plan, PlannedDevice
+from dra_driver.kubelet.journal import ClaimKey
+
+DRIVER, NODE = "toy.example.com", "node-a"
+
+
+class ToyDriver:
+    """Devices toy-0 to toy-7. `broken` devices raise an error of their own, `bug` raises what no driver should."""
+
+    name = DRIVER
+    cdi_kind = "k8s.toy.example.com/claim"
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+        self.bug = ""
+        self.node_path = "/dev/{}"
+
+    def plan(self, allocation: DeviceAllocationResult) -> Plan:
+        planned = []
+        for result in allocation.results:
+            if result.device == self.bug:
+                raise ZeroDivisionError("a bug")
+            if result.pool != NODE or not result.device.startswith("toy-"):
+                raise ClaimError(f"unknown device {result.pool}/{result.device}")
+            if result.device in self.broken:
+                raise HostError(f"device node of {result.device} is missing")
+            edits = ContainerEdits(device_nodes=(DeviceNode(self.node_path.format(result.device)),))
+            planned.append(PlannedDevice(result, f"TOY-{result.device}", edits))
+        return Plan(tuple(planned), ContainerEdits(env=("TOY=yes",)))
+
+
+def result(device: str, request: str = "gpu", *, driver: str = DRIVER, pool: str = NODE, **more: object) -> DeviceRequestAllocationResult:
+    return DeviceRequestAllocationResult(request=request, driver=driver, pool=pool, device=device, **more)  # type: ignore[arg-type]
+
+
+def allocated(
+    client: Client, name: str, *results: DeviceRequestAllocationResult, reserved_for: Sequence[ResourceClaimConsumerReference] = ()
+) -> ClaimKey:
+    """A claim in the API with this allocation; none without results."""
+    request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="toy", count=1, allocation_mode="ExactCount"))
+    claim = ResourceClaim(metadata=ObjectMeta(name=name, namespace="default"), spec=ResourceClaimSpec(devices=DeviceClaimStruct(requests=[request])))
+    stored = client.create(RESOURCE_CLAIMS, claim)
+    if results:
+        allocation = AllocationResult(devices=DeviceAllocationResult(results=list(results)))
+        stored.status = ResourceClaimStatus(allocation=allocation, reserved_for=list(reserved_for))
+        stored = client.replace(RESOURCE_CLAIMS, stored, subresource="status")
+    return ClaimKey("default", name, stored.metadata.uid)
