@@ -1,7 +1,7 @@
 // Command celoracle answers, one JSON line per JSON line, what Kubernetes' own CEL code says about device selectors.
 //
 // The differential tests of the Python engine (tests/cel/engine) feed it. A line {"devices": [...]} sets the devices
-// that the following expressions are evaluated on; any other line is one expression.
+// that the following expressions are evaluated on; any other line is one expression. With "measure" it is timed.
 package main
 
 import (
@@ -10,9 +10,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
+	"github.com/blang/semver/v4"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
@@ -42,6 +45,7 @@ type request struct {
 	ConsumableCapacity bool     `json:"consumableCapacity"`
 	ListTypeAttributes bool     `json:"listTypeAttributes"`
 	Repeat             int      `json:"repeat"`
+	Measure            int      `json:"measure"`
 }
 
 type result struct {
@@ -59,6 +63,7 @@ type response struct {
 	MaxCost      *uint64  `json:"maxCost,omitempty"`
 	Results      []result `json:"results,omitempty"`
 	Panic        string   `json:"panic,omitempty"`
+	Timing       *timing  `json:"timing,omitempty"`
 }
 
 func (d device) input() (dracel.Device, error) {
@@ -82,6 +87,39 @@ func (d device) input() (dracel.Device, error) {
 		out.Capacity[resourceapi.QualifiedName(name)] = resourceapi.DeviceCapacity{Value: quantity}
 	}
 	return out, nil
+}
+
+// values builds the maps that the scheduler builds for each evaluation.
+func (d device) values(input dracel.Device) map[string]any {
+	attributes, capacity := map[string]any{}, map[string]any{}
+	put := func(domains map[string]any, name string, value any) {
+		domain, id, found := strings.Cut(name, "/")
+		if !found {
+			domain, id = d.Driver, name
+		}
+		if domains[domain] == nil {
+			domains[domain] = map[string]any{}
+		}
+		domains[domain].(map[string]any)[id] = value
+	}
+	for name, a := range d.Attributes {
+		switch {
+		case a.Int != nil:
+			put(attributes, name, *a.Int)
+		case a.Bool != nil:
+			put(attributes, name, *a.Bool)
+		case a.String != nil:
+			put(attributes, name, *a.String)
+		case a.Version != nil:
+			put(attributes, name, apiservercel.Semver{Version: semver.MustParse(*a.Version)})
+		case a.Strings != nil:
+			put(attributes, name, a.Strings)
+		}
+	}
+	for name, c := range input.Capacity {
+		put(capacity, string(name), apiservercel.Quantity{Quantity: &c.Value})
+	}
+	return map[string]any{"attributes": attributes, "capacity": capacity}
 }
 
 func evaluate(compiled dracel.CompilationResult, input dracel.Device) result {
@@ -147,36 +185,43 @@ func answer(req request, devices []dracel.Device) (out response) {
 func run() error {
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
 	decoder := json.NewDecoder(in)
-	out := bufio.NewWriterSize(os.Stdout, 1<<20)
-	encoder := json.NewEncoder(out)
+	writer := bufio.NewWriterSize(os.Stdout, 1<<20)
+	encoder := json.NewEncoder(writer)
 	encoder.SetEscapeHTML(false)
 	var devices []dracel.Device
+	var values []map[string]any
 	for decoder.More() {
 		var req request
 		if err := decoder.Decode(&req); err != nil {
 			return err
 		}
 		if req.Devices != nil {
-			devices = nil
+			devices, values = nil, nil
 			for _, d := range req.Devices {
 				input, err := d.input()
 				if err != nil {
 					return err
 				}
 				devices = append(devices, input)
+				values = append(values, d.values(input))
 			}
 			continue
 		}
-		if err := encoder.Encode(answer(req, devices)); err != nil {
+		out := answer(req, devices)
+		if req.Measure > 0 {
+			timing := measure(req, devices, values)
+			out.Timing = &timing
+		}
+		if err := encoder.Encode(out); err != nil {
 			return err
 		}
 		if in.Buffered() == 0 {
-			if err := out.Flush(); err != nil {
+			if err := writer.Flush(); err != nil {
 				return err
 			}
 		}
 	}
-	return out.Flush()
+	return writer.Flush()
 }
 
 func main() {
