@@ -143,6 +143,4 @@ class EvaluationError(DraError):
         self.shown = f"{message}{_MISSING_KEY_HINT}" if "no such key:" in message else message
 
 
-_MISSING_KEY_HINT = (
-    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
-)
+_MISSING_KEY_HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import doctest
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any

@@ -24,12 +24,18 @@ Result = bool | EvaluationError
 class _Group(Generic[DeviceKey]):
     """Devices that are alike to some selectors; the first one stands for all."""
 
-    __slots__ = ("members", "representative", "results")
+    __slots__ = ("members", "named", "representative", "results")
 
     def __init__(self, representative: Device) -> None:
         self.members: dict[DeviceKey, None] = {}
         self.representative = representative
         self.results: dict[Selector, Result] = {}
+        self.named: dict[Any, Result] | None = None
+
+    def all_results(self, selectors: Mapping[Any, Selector]) -> dict[Any, Result]:
+        if self.named is None:
+            self.named = {name: self.result(selector) for name, selector in selectors.items()}
+        return self.named
 
     def result(self, selector: Selector) -> Result:
         found = self.results.get(selector)
@@ -45,9 +51,10 @@ class _Group(Generic[DeviceKey]):
 class _Grouping(Generic[DeviceKey]):
     """All devices, by the values of one set of reads."""
 
-    __slots__ = ("groups", "reads")
+    __slots__ = ("groups", "reads", "selectors")
 
     def __init__(self, reads: frozenset[Read]) -> None:
+        self.selectors: dict[Any, Selector] = {}
         self.reads = sorted(reads, key=lambda read: (read.map, read.domain or "", read.name or ""))
         self.groups: dict[Any, _Group[DeviceKey]] = {}
 
@@ -80,8 +87,8 @@ class Index(Generic[Name, DeviceKey]):
     def __init__(self, selectors: Mapping[Name, Selector]) -> None:
         self._selectors = dict(selectors)
         self._groupings: dict[frozenset[Read], _Grouping[DeviceKey]] = {}
-        for selector in self._selectors.values():
-            self._groupings.setdefault(selector.reads, _Grouping(selector.reads))
+        for name, selector in self._selectors.items():
+            self._groupings.setdefault(selector.reads, _Grouping(selector.reads)).selectors[name] = selector
         self._positions = {reads: position for position, reads in enumerate(self._groupings)}
         self._places: dict[DeviceKey, tuple[Any, ...]] = {}
 
@@ -106,6 +113,13 @@ class Index(Generic[Name, DeviceKey]):
         selector = self._selectors[name]
         values = self._places[key][self._positions[selector.reads]]
         return self._groupings[selector.reads].groups[values].result(selector)
+
+    def results(self, key: DeviceKey) -> dict[Name, Result]:
+        """What all selectors say about one device. Raises KeyError for an unknown one."""
+        found: dict[Name, Result] = {}
+        for grouping, values in zip(self._groupings.values(), self._places[key], strict=True):
+            found.update(grouping.groups[values].all_results(grouping.selectors))
+        return found
 
     def matching(self, name: Name) -> Iterator[DeviceKey]:
         """The devices that a selector selects."""

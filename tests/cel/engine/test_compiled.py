@@ -81,14 +81,14 @@ def test_no_text_of_the_user_becomes_code() -> None:
     evil = "__import__('os').system('x')"
     selector = ENVIRONMENT.compile(f'device.attributes["{evil}"].?`{"a-b"}`.orValue("{evil}") == "{evil}"')
     assert selector._fast is not None
-    code = selector._fast.__code__  # type: ignore[attr-defined]
+    code = selector._fast.__code__
     assert evil not in (*code.co_consts, *code.co_names, *code.co_varnames)
     assert selector.matches(DEVICE_VIEWS[0])
 
 
 def test_threads_share_selectors() -> None:
     generator = Generator(77)
-    selectors = []
+    selectors: list[Selector] = []
     while len(selectors) < 60:
         try:
             selectors.append(ENVIRONMENT.compile(generator.selector()))

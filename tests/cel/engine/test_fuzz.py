@@ -12,11 +12,16 @@ from dra_driver.cel import CompileError, Device, Environment, EvaluationError
 from tests.cel.engine.expressions import DEVICES, Generator
 
 COUNT = int(os.environ.get("CEL_FUZZ", "50000"))
-TOKENS = (
-    "device driver attributes capacity 'gpu.nvidia.com' . .? [ [? ] ( ) { } , : ? ! - + * / % < <= > >= == != in && || true false null 1 2u 1.5 'a' "
-    "b'x' r'[' x y has all exists map filter cel bind size string int quantity semver optional of none value orValue type memory format matches "
-    "'%s' '(' '\\\\d' duration '1h' timestamp lists range sort sortBy distinct flatten sets contains as if \n `a-b` // 0x1 1e9 '''x''' \\ @ é"
-).split(" ")
+NESTINGS = [("(", "true", ")"), ("[", "1", "]"), ("!(", "true", ")"), ("{1: ", "2", "}"), ("has(a.", "b", ")"), ("-", "1", "")]
+# fmt: off
+TOKENS = [
+    "device", "driver", "attributes", "capacity", "'gpu.nvidia.com'", ".", ".?", "[", "[?", "]", "(", ")", "{", "}", ",", ":", "?", "!", "-", "+",
+    "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "in", "&&", "||", "true", "false", "null", "1", "2u", "1.5", "'a'", "b'x'", "r'['", "x", "y",
+    "has", "all", "exists", "map", "filter", "cel", "bind", "size", "string", "int", "quantity", "semver", "optional", "of", "none", "value",
+    "orValue", "type", "memory", "format", "matches", "'%s'", "'('", "'\\\\d'", "duration", "'1h'", "timestamp", "lists", "range", "sort",
+    "sortBy", "distinct", "flatten", "sets", "contains", "as", "if", "\n", "`a-b`", "//", "0x1", "1e9", "'''x'''", "\\", "@", "é",
+]
+# fmt: on
 
 
 def check(environment: Environment, text: str, devices: list[Device]) -> None:
@@ -32,7 +37,7 @@ def check(environment: Environment, text: str, devices: list[Device]) -> None:
 
 
 def test_random_texts() -> None:
-    chance = random.Random(4)  # noqa: S311
+    chance = random.Random(4)
     environments = [Environment(), Environment(stored=False)]
     devices = [Device.from_api(str(device["driver"]), device) for device in DEVICES]
     generator = Generator(5, wrong=0.15)
@@ -55,7 +60,7 @@ def test_random_texts() -> None:
 def test_deep_texts() -> None:
     environment = Environment()
     devices = [Device.from_api("d", {})]
-    for opening, inner, closing in [("(", "true", ")"), ("[", "1", "]"), ("!(", "true", ")"), ("{1: ", "2", "}"), ("has(a.", "b", ")"), ("-", "1", "")]:
+    for opening, inner, closing in NESTINGS:
         for depth in (50, 240, 250, 251, 3000):
             check(environment, opening * depth + inner + closing * depth, devices)
     for depth in (100, 240):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.cel import Device, Environment, EvaluationError, Index, Selector
+from dra_driver.cel.selector import Parts
 
 A = "device.attributes['d']"
 TEXTS = [
@@ -63,6 +64,8 @@ def test_index_equals_brute_force(changes: list[tuple[int, Device | None]]) -> N
             index.put(key, device)
             present[key] = device
     assert len(index) == len(present)
+    for key in present:
+        assert index.results(key) == {name: index.result(name, key) for name in SELECTORS}
     for name, selector in SELECTORS.items():
         wanted = {key: result(selector, device) for key, device in present.items()}
         found = {key: outcome if isinstance(outcome := index.result(name, key), bool) else str(outcome) for key in present}
@@ -83,7 +86,8 @@ def test_alike_devices_are_evaluated_once() -> None:
             return super().matches(device, interrupt)
 
     selector = SELECTORS[TEXTS[1]]
-    selector = Counting(selector.text, selector._tree, selector._program, selector.result_type, selector.max_cost, (selector._plan, selector._compile))  # type: ignore[arg-type]
+    makers = Parts(selector._plan, selector._compile)
+    selector = Counting(selector.text, selector._tree, selector._program, selector.result_type, selector.max_cost, makers)
     index: Index[str, int] = Index({"s": selector})
     for key in range(1000):
         index.put(key, Device("d", {"type": "gpu" if key % 2 else "mig", "index": key}, {}, None))

@@ -22,7 +22,8 @@ def tree_of(text: str) -> Tree:
 
 def shape(node: Node) -> object:
     """A tree without numbers and places."""
-    fields = [getattr(node, name) for name in ("value", "name", "field", "function", "type_name", "test_only", "iter_var", "accu_var") if hasattr(node, name)]
+    names = ("value", "name", "field", "function", "type_name", "test_only", "iter_var", "accu_var")
+    fields = [getattr(node, name) for name in names if hasattr(node, name)]
     kinds = [(type(field), field) for field in fields]
     return type(node).__name__, kinds, [shape(child) for child in children(node)]
 
@@ -117,14 +118,11 @@ def test_literals(literal: str, value: object) -> None:
 )
 def test_nesting_is_limited_where_go_limits_it(text: str, message: str | None) -> None:
     if message is None:
-        try:
-            ENVIRONMENT.compile(text)
-        except CompileError as error:
-            assert "recursion" not in str(error)
+        ENVIRONMENT.compile(text)
     else:
-        with pytest.raises(CompileError) as error_info:
+        with pytest.raises(CompileError) as error:
             ENVIRONMENT.compile(text)
-        assert str(error_info.value) == f"compilation failed: ERROR: <input>:-1:0: {message}"
+        assert str(error.value) == f"compilation failed: ERROR: <input>:-1:0: {message}"
 
 
 def test_signs_belong_to_numbers_where_they_can() -> None:

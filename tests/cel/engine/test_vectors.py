@@ -25,8 +25,8 @@ def outcome(environment: Environment, expression: str, devices: list[Device]) ->
         return {"compileError": str(error)}
     results = []
     for device in devices:
-        match, error, cost = selector.run(device)
-        results.append({"match": match, "cost": cost} if error is None else {"error": str(error), "cost": cost})
+        found = selector.run(device)
+        results.append({"match": found.match, "cost": found.cost} if found.error is None else {"error": str(found.error), "cost": found.cost})
     return {"type": selector.result_type, "maxCost": selector.max_cost, "results": results}
 
 
