@@ -22,7 +22,7 @@ logging.getLogger("celpy").setLevel(logging.CRITICAL + 1)
 _environment = celpy.Environment()
 
 
-class Domains(cel.MapType):  # type: ignore[misc]
+class Domains(cel.MapType):
     """All domains; one that the device does not have is an empty map."""
 
     def __getitem__(self, key: Any) -> Any:

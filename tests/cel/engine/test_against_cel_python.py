@@ -1,7 +1,7 @@
 """Cross-check with cel-python, written by others from the language's specification: the verdicts agree on the language that both have.
 
 Outside it lie the optional syntax, two-variable macros, `cel.bind`, Kubernetes' libraries beyond Quantity and Semver, comparisons across types,
-which cel-python gets wrong, and the texts of errors. docs/decisions/cel-engine.md has the figures.
+which cel-python gets wrong, methods of concatenated strings, which it does not find, and the texts of errors.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ LEAVES = {
     "bool": ["true", "false", f"{A}.ecc", f"has({A}.ecc)", f"has({A}.name)", "device.driver == 'gpu.nvidia.com'"],
     "int": ["0", "1", "-3", "7", f"{A}.index", "device.attributes['dra.net'].numa", f"size({A}.type)", f"{A}.driverVersion.major()"],
     "string": ["'gpu'", "'H100'", "''", f"{A}.type", f"{A}.name", "device.driver"],
+    "text": ["'gpu'", f"{A}.type", f"{A}.name", "device.driver"],
     "quantity": ["quantity('40Gi')", "quantity('1500m')", f"{C}.memory", f"{C}.sms"],
     "version": ["semver('550.54.15')", "semver('1.2.3-rc.1')", f"{A}.driverVersion"],
     "ints": ["[1, 2, 3]", f"[{A}.index]", "[-7, 3]"],
@@ -64,8 +65,8 @@ MAKERS: dict[str, list[Callable[[Common, int], str]]] = {
         lambda r, d: f"({r.of('string', d)} {r.choice(['==', '!=', '<', '>'])} {r.of('string', d)})",
         lambda r, d: f"({r.of('string', d)} in {r.of('strings', d)})",
         lambda r, d: f"({r.of('int', d)} in {r.of('ints', d)})",
-        lambda r, d: f"({r.of('string', d)}).{r.choice(['contains', 'startsWith', 'endsWith'])}({r.of('string', d)})",
-        lambda r, d: f"({r.of('string', d)}).matches({r.choice(['g.u', '^NV', '[0-9]+$'])!r})",
+        lambda r, d: f"({r.of('text', d)}).{r.choice(['contains', 'startsWith', 'endsWith'])}({r.of('string', d)})",
+        lambda r, d: f"({r.of('text', d)}).matches({r.choice(['g.u', '^NV', '[0-9]+$'])!r})",
         lambda r, d: f"({r.of('quantity', d)}).{r.choice(['isGreaterThan', 'isLessThan'])}({r.of('quantity', d)})",
         lambda r, d: f"({r.of('version', d)}).{r.choice(['isGreaterThan', 'isLessThan'])}({r.of('version', d)})",
         lambda r, d: f"({r.of('quantity', d)}).compareTo({r.of('quantity', d)}) >= 0",
@@ -76,12 +77,16 @@ MAKERS: dict[str, list[Callable[[Common, int], str]]] = {
         lambda r, d: f"({r.of('int', d)} {r.choice(['+', '-', '*', '/', '%'])} {r.of('int', d)})",
         lambda r, d: f"size({r.of(r.choice(['string', 'ints', 'strings']), d)})",
         lambda r, d: f"({r.of('bool', d)} ? {r.of('int', d)} : {r.of('int', d)})",
-        lambda r, d: f"({r.of('quantity', d)}).sign()",
+        lambda r, d: f"sign({r.of('quantity', d)})",
         lambda r, d: f"({r.of('ints', d)})[{r.choice([0, 1, 9])}]",
     ],
     "string": [
         lambda r, d: f"({r.of('string', d)} + {r.of('string', d)})",
         lambda r, d: f"({r.of('bool', d)} ? {r.of('string', d)} : {r.of('string', d)})",
+        lambda r, d: f"string({r.of('int', d)})",
+    ],
+    "text": [
+        lambda r, d: f"({r.of('bool', d)} ? {r.of('text', d)} : {r.of('text', d)})",
         lambda r, d: f"string({r.of('int', d)})",
     ],
     "quantity": [
