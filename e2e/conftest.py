@@ -31,8 +31,10 @@ def kubeconfig(cluster: Cluster) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kube(kubeconfig: Path) -> Kube:
-    return Kube(kubeconfig)
+def kube(kubeconfig: Path, cluster: Cluster) -> Iterator[Kube]:
+    one = Kube(kubeconfig, str(cluster.settings.tools / "kubectl"))
+    yield one
+    one.close()
 
 
 @pytest.fixture(scope="session")

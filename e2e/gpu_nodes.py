@@ -34,6 +34,7 @@ class GpuNode:
     profile: str
     flags: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _log_begin: int = field(default=0, init=False)
 
     @property
     def name(self) -> str:
@@ -59,6 +60,7 @@ class GpuNode:
             "--log-level=debug",
             *self.flags,
         ]
+        self._log_begin = self.log.stat().st_size if self.log.exists() else 0
         self.process = self.node.spawn(command, log=self.log)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
@@ -144,4 +146,4 @@ class GpuNode:
         return True
 
     def _log_of_this_process(self) -> str:
-        return self.log.read_text().rpartition('"msg": "starting"')[2]
+        return self.log.read_bytes()[self._log_begin :].decode()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import signal
 import threading
 from collections.abc import Callable
@@ -60,7 +59,7 @@ class Recorder(grpc.ServerInterceptor):
 
         def record(request: Any, context: grpc.ServicerContext) -> Any:
             remaining = context.time_remaining()
-            line = {"method": details.method, "request": as_data(request), "timeout": None if remaining is None else math.ceil(remaining)}
+            line = {"method": details.method, "request": as_data(request), "timeout": None if remaining is None else round(remaining)}
             with self._lock, self._file.open("a") as out:
                 out.write(json.dumps(line) + "\n")
             return handler.unary_unary(request, context)

@@ -7,15 +7,19 @@ from typing import Any
 import pytest
 
 from e2e.gpu_nodes import DRIVER, GpuNode
-from e2e.kube import Kube, claim, claim_ref, pod
+from e2e.kube import Kube, Object, claim, claim_ref, pod
 
 
-def allocate_by_hand(kube: Kube, namespace: str, name: str, node: str, *, pool: str, device: str) -> None:
-    """Writes an allocation as a scheduler gone wrong would."""
+def run_with_a_bad_allocation(kube: Kube, one: Object, bad: str, node: str, *, pool: str, device: str) -> None:
+    """Creates the pod with an allocation of its claim `bad` that no scheduler would make. A gate holds the scheduler back until it is written."""
+    namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
+    one["spec"]["schedulingGates"] = [{"name": "e2e/allocation"}]
+    uid = kube.create(one)["metadata"]["uid"]
     result: dict[str, Any] = {"request": "gpu", "driver": DRIVER, "pool": pool, "device": device}
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
-    kube.patch_status("ResourceClaim", name, namespace, {"allocation": allocation})
+    kube.patch_status("ResourceClaim", bad, namespace, {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": name, "uid": uid}]})
+    kube.patch("Pod", name, namespace, {"spec": {"schedulingGates": []}})
 
 
 @pytest.mark.parametrize(
@@ -29,9 +33,9 @@ def test_a_bad_allocation_is_reported_on_its_pod_and_the_pod_can_be_deleted(
     gpu_node: GpuNode, kube: Kube, namespace: str, pool: str, device: str, text: str
 ) -> None:
     kube.create(claim(namespace, "bad"))
-    allocate_by_hand(kube, namespace, "bad", gpu_node.name, pool=pool, device=device)
     kube.create(claim(namespace, "good"))
-    kube.create(pod(namespace, "stuck", [claim_ref("good", claim="good"), claim_ref("bad", claim="bad")], node=gpu_node.name))
+    stuck = pod(namespace, "stuck", [claim_ref("good", claim="good"), claim_ref("bad", claim="bad")], node=gpu_node.name)
+    run_with_a_bad_allocation(kube, stuck, "bad", gpu_node.name, pool=pool, device=device)
     kube.create(pod(namespace, "fine", [claim_ref("gpu", claim="good")], node=gpu_node.name))
     kube.wait(
         "the pod's event tells the reason",
@@ -60,4 +64,4 @@ def test_a_cdi_directory_that_cannot_be_written_is_reported_and_repaired(gpu_nod
         about=(namespace, "blocked"),
     )
     block.rmdir()
-    kube.wait_running(namespace, "blocked")
+    kube.wait_running_after_a_failure(namespace, "blocked")

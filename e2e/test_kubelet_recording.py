@@ -51,7 +51,7 @@ def test_the_recording_is_what_the_real_kubelet_does(gpu_nodes: dict[str, GpuNod
         wanted["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = DRIVER
         kube.create(wanted)
         kube.create(pod(namespace, "recorded", [claim_ref("device", claim="recorded")]))
-        kube.wait_running(namespace, "recorded")
+        kube.wait_running_after_a_failure(namespace, "recorded")
         node.node.restart_kubelet()
         said("NotifyRegistrationStatus", 2)
         kube.delete("Pod", "recorded", namespace)

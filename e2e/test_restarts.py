@@ -58,7 +58,8 @@ def test_the_node_program_ends_in_the_middle_of_a_prepare(
     assert gpu_node.process.wait(30) in {0, -number}
     gpu_node.process = None
     gpu_node.start()
-    kube.wait_running(namespace, "during")
+    gpu_node.wait_registered()
+    kube.wait_running_after_a_failure(namespace, "during")
     assert_pods_come_and_go_with(gpu_node, kube, namespace, running_pod, "during")
 
 
@@ -81,7 +82,7 @@ def test_the_kubelet_restarts_in_the_middle_of_a_prepare(gpu_node: GpuNode, kube
     kube.wait("the kubelet has begun with the pod", lambda: (found := kube.get("Pod", "during", namespace)) and found["status"].get("startTime"))
     gpu_node.node.restart_kubelet()
     gpu_node.process.send_signal(signal.SIGCONT)
-    kube.wait_running(namespace, "during")
+    kube.wait_running_after_a_failure(namespace, "during")
     assert_pods_come_and_go_with(gpu_node, kube, namespace, running_pod, "during")
 
 

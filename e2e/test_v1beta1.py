@@ -23,3 +23,4 @@ def test_v1beta1_advertised_first_serves_pods(gpu_nodes: dict[str, GpuNode], kub
     finally:
         node.flags = ()
         node.restart()
+        node.wait_registered()

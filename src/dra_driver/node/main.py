@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from dra_driver.node.settings import NodeSettings
 log = logging.getLogger(__name__)
 
 USER_AGENT = "dra-driver-node"
+END_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -86,16 +86,16 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     logs.configure(settings.log_level)
     log.info("starting", extra={"settings": effective(settings)})
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    # Blocked before any thread starts, and taken by sigwait: a handler would not run while the main thread waits and the kernel gave the signal
+    # to a thread of gRPC, as it does to a process that was stopped.
+    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     try:
         program = NodeProgram(settings)
         program.start()
     except DraError as error:
         log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
         return 2 if isinstance(error, SettingsError) else 1
-    ended.wait()
-    log.info("stopping")
+    received = signal.sigwait(END_SIGNALS)
+    log.info("stopping", extra={"signal": signal.Signals(received).name})
     program.stop()
     return 0

@@ -6,8 +6,8 @@ A recording is a list of JSON lines, one for each unary call in the order in whi
      "request": {"claims": [{"namespace": "default", "uid": "6f1c…", "name": "gpu-x7k2p"}]},
      "timeout": 45}
 
-`method` is the gRPC path, `request` the message as `as_data` writes it (proto field names, empty fields left out), `timeout` the deadline in whole
-seconds, rounded up. The stand-in writes `Call.as_line`; a recorder in a plugin makes the same line in a server interceptor from
+`method` is the gRPC path, `request` the message as `as_data` writes it (proto field names, empty fields left out), `timeout` the deadline in
+whole seconds, rounded. The stand-in writes `Call.as_line`; a recorder in a plugin makes the same line in a server interceptor from
 `handler_call_details.method`, the request and `context.time_remaining()`. More keys are allowed.
 
 `comparable` makes the recordings of two runs equal if the kubelets behaved alike: what differs between runs (UIDs, names of claims, namespaces,
@@ -16,7 +16,6 @@ directories) becomes a numbered placeholder.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ class Call:
 
     def as_line(self) -> dict[str, Any]:
         """The call as a line of a recording."""
-        return {"method": self.method, "request": self.request, "timeout": None if self.timeout is None else math.ceil(self.timeout)}
+        return {"method": self.method, "request": self.request, "timeout": None if self.timeout is None else round(self.timeout)}
 
 
 def as_data(message: Message) -> dict[str, Any]:
