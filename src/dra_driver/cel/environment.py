@@ -1,8 +1,8 @@
 """The CEL environments of Dynamic Resource Allocation: what a selector may use, by Kubernetes version.
 
 Two of them matter. The API server admits *new* expressions with what the previous minor version knows already and the feature gates allow;
-the scheduler evaluates *stored* ones with everything that ever was. 1.37 is reproduced exactly; 1.34 to 1.36 differ as far as the
-tables of `checking.libraries` and the three switches here say, which has not been proved against their own code.
+the scheduler evaluates *stored* ones with everything that ever was. 1.37 is reproduced exactly. 1.34 to 1.36 differ from it as far as the
+tables of `checking.libraries` and `_Definition` say; what else their older cel-go does differently is listed in docs/dev/cel.md.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dra_driver.cel.evaluation.gotext import quote
 from dra_driver.cel.evaluation.values import PanicError
 from dra_driver.cel.selector import Parts, Selector
 from dra_driver.cel.syntax import macros, parser
+from dra_driver.cel.syntax.lexer import tokenize
 from dra_driver.cel.syntax.macros import MacroTable
 from dra_driver.cel.syntax.source import Source, SyntaxProblemError
 from dra_driver.cel.syntax.tree import Node
@@ -36,7 +37,6 @@ LIST_ATTRIBUTES: Final = "DRAListTypeAttributes"
 
 NEWEST: Final = (1, 37)
 OLDEST: Final = (1, 34)
-_EVERYTHING = (10**9, 0)
 
 _DEVICE = Type("struct", "kubernetes.DRADevice")
 _MAX_DOMAIN, _MAX_ID, _MAX_DRIVER, _MAX_NAMES, _MAX_VALUE = 63, 32, 63, 32, 64
@@ -110,6 +110,10 @@ class Environment:
             tree = parser.parse(source, definition.macros)
         except SyntaxProblemError as error:
             raise CompileError(f"compilation failed: {source.render(error.diagnostics)}", error.diagnostics) from None
+        if not definition.has_escaped_names:
+            escaped = [source.diagnostic("unsupported syntax: '`'", token.pos) for token in tokenize(source) if token.kind == "escaped"]
+            if escaped:
+                raise CompileError(f"compilation failed: {source.render(escaped)}", escaped)
         try:
             problems = checker.check(tree.root, source, definition) or validators.validate(tree.root, source)
         except PanicError as error:
@@ -159,7 +163,7 @@ class _Definition:
     """One environment's declarations."""
 
     def __init__(self, version: Version, *, stored: bool, consumable_capacity: bool, list_attributes: bool) -> None:
-        compatible = _EVERYTHING if stored else (version[0], version[1] - 1)
+        compatible = version if stored else (version[0], version[1] - 1)
         self.functions: dict[str, Function] = {}
         self.macros: MacroTable = dict(macros.STANDARD)
         self.type_names = frozenset(_STANDARD_TYPES)
@@ -168,9 +172,12 @@ class _Definition:
             if library.introduced <= compatible and (library.removed is None or compatible < library.removed):
                 self._declare(library.name)
                 self.macros.update(library.macros)
-        if list_attributes and "includes" not in self.functions:
-            self._add(read(libraries.INCLUDES))
-        self.attribute_type = types.DYN if stored or list_attributes else types.ANY
+        list_attributes = list_attributes and version >= (1, 36)
+        if (list_attributes or (stored and version >= (1, 36))) and "includes" not in self.functions:
+            self._add(read(libraries.INCLUDES if version >= (1, 37) else libraries.DEVICE_INCLUDES))
+        self.has_escaped_names = version >= (1, 37)
+        ignores_gates = stored and version >= (1, 37)
+        self.attribute_type = types.DYN if list_attributes or ignores_gates else types.ANY
         inner = types.map_of(types.STRING, self.attribute_type)
         self._fields = {
             "driver": types.STRING,

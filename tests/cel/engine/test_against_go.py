@@ -1,6 +1,7 @@
 """Differential test: fresh random selectors, in our engine and in Kubernetes' own code.
 
-Needs Go and the modules of e2e/cluster/tools in Go's cache. CEL_EXPRESSIONS sets the number, CEL_SEED the seed, CEL_ORACLE a built oracle.
+Needs Go and the modules of e2e/cluster/tools in Go's cache. CEL_EXPRESSIONS sets the number, CEL_SEED the seed, CEL_ORACLE a built oracle,
+CEL_KUBERNETES its version.
 Allowed differences: only the order of Go's maps, which numbers type variables as well. Where Go's repeated evaluations differ among themselves,
 nothing is compared; where they do not, its answer must be ours, or ours for some order of the device's maps (of many keys, few orders are sorted).
 """
@@ -25,6 +26,7 @@ from tests.cel.engine.expressions import DEVICES, Generator
 TOOLS = Path(__file__).parents[3] / "e2e" / "cluster" / "tools"
 COUNT = int(os.environ.get("CEL_EXPRESSIONS", "20000"))
 SEED = int(os.environ.get("CEL_SEED", "20260101"))
+KUBERNETES = os.environ.get("CEL_KUBERNETES", "1.37")
 REPEAT = 12
 REPEAT_AT_DOUBT = 1000
 BATCH = 5000
@@ -38,7 +40,7 @@ ENVIRONMENTS: list[tuple[bool, dict[str, bool]]] = [
     (False, {CAPACITY: False, LIST: True}),
 ]
 
-COMPILERS = [Environment(stored=stored, gates=gates) for stored, gates in ENVIRONMENTS]
+COMPILERS = [Environment(KUBERNETES, stored=stored, gates=gates) for stored, gates in ENVIRONMENTS]
 DEVICE_OBJECTS = [Device.from_api(str(device["driver"]), device) for device in DEVICES]
 
 

@@ -52,6 +52,8 @@ indexOf list_a_index_of_int list(A).(A) -> int
 lastIndexOf list_a_last_index_of_int list(A).(A) -> int
 """
 INCLUDES = "includes list_includes_dyn_dyn dyn.(dyn) -> bool"
+DEVICE_INCLUDES = "includes dra_includes_dyn_dyn dyn.(dyn) -> bool"
+"""That of Kubernetes 1.36: it refuses long lists."""
 _AUTHZ = """
 path authorizer_path Authorizer.(string) -> PathCheck
 group authorizer_group Authorizer.(string) -> GroupCheck

@@ -307,6 +307,7 @@ def _sets(factor: float) -> Callable[[_Call], CallEstimate]:
 
 
 _BY_OVERLOAD: dict[str, Callable[[_Call], CallEstimate]] = {
+    "dra_includes_dyn_dyn": lambda _call: CallEstimate(ranges.multiply((0, 48), ONE)),
     "list_slice": _slice,
     "list_flatten": _flatten,
     "list_flatten_int": _flatten,

@@ -8,10 +8,23 @@ from typing import Any
 
 from dra_driver.cel.evaluation import arithmetic, equality
 from dra_driver.cel.evaluation.gotext import show
-from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, GrowingList, ListValue, MapValue, TextMap, Uint, type_name
+from dra_driver.cel.evaluation.values import (
+    MISSING,
+    NO_OVERLOAD,
+    Duration,
+    Err,
+    GrowingList,
+    ListValue,
+    MapValue,
+    OptionalValue,
+    TextMap,
+    Uint,
+    type_name,
+)
 
 _MAX_RANGE = 1_000_000
 _INSERTION_SORT = 12
+_MAX_ATTRIBUTE_VALUES = 48
 """Go sorts shorter lists by insertion, which shows when elements cannot be ordered (NaN)."""
 
 _LISTS = frozenset({ListValue, GrowingList})
@@ -69,6 +82,16 @@ def _includes(target: Any, item: Any) -> bool:
     return equality.same(target, item) is True
 
 
+def _includes_in_short(target: Any, item: Any) -> Any:
+    if not isinstance(target, ListValue):
+        return equality.same(target, item) is True
+    if any(equality.same(element, item) is True for element in target[:_MAX_ATTRIBUTE_VALUES]):
+        return True
+    if len(target) > _MAX_ATTRIBUTE_VALUES:
+        return Err(f"'includes' function cannot be applied to lists longer than {_MAX_ATTRIBUTE_VALUES} values")
+    return False
+
+
 def _slice(elements: ListValue, start: int, end: int) -> Any:
     if start < 0 or end < 0:
         return Err(f"cannot slice({start}, {end}), negative indexes not supported")
@@ -96,6 +119,8 @@ def _shown(value: Any) -> str:
     """A type as Go prints it."""
     if isinstance(value, ListValue):
         return "list(dyn)"
+    if isinstance(value, OptionalValue):
+        return "optional_type(dyn)"
     return "map(dyn, dyn)" if isinstance(value, (MapValue, TextMap)) else type_name(value)
 
 
@@ -170,6 +195,7 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
     "list_a_index_of_int": _index_of,
     "list_a_last_index_of_int": _last_index_of,
     "list_includes_dyn_dyn": _includes,
+    "dra_includes_dyn_dyn": _includes_in_short,
     "list_slice": _slice,
     "list_flatten": _flatten,
     "list_flatten_int": _flatten_by,
