@@ -20,8 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dra_driver.cel import Device, Environment, EvaluationError, Index, Selector
-from dra_driver.cel import compiled as fast_path
+from dra_driver.cel import Device, Environment, EvaluationError, Index, Selector, compiled_values
 
 ROOT = Path(__file__).parents[1]
 A, C = "device.attributes['gpu.nvidia.com']", "device.capacity['gpu.nvidia.com']"
@@ -93,7 +92,7 @@ def one_device(oracle: Path) -> float:
         prebuilt, matches, compiling = go[name]["prebuilt"], go[name]["deviceMatches"], go[name]["compile"] / 1000
         print(f"{name:4}{ours:9.0f}{prebuilt:10.0f}{ours / prebuilt:7.2f}{matches:15.0f}{ours / matches:7.3f}", end="")
         print(f"{exact:10.0f}{compile_us:12.0f}{compiling:8.0f}{compile_us / compiling:7.1f}")
-    fast_path._MEMO_SIZE = 1
+    compiled_values.MEMO_SIZE = 1
     unremembered = environment.compile(SELECTORS["S2"])
     cold = median_ns(lambda: [unremembered.matches(device) for device in devices], count)
     print(f"S2 on texts never seen before: {cold:.0f} ns, {cold / go['S2']['prebuilt']:.2f} of prebuilt")

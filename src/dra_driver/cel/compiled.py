@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dra_driver.cel import compiled_values
 from dra_driver.cel.checking.types import Type, is_dyn
-from dra_driver.cel.evaluation.values import Err, Version
-from dra_driver.cel.functions import quantities, regexes
+from dra_driver.cel.evaluation.values import Err
+from dra_driver.cel.functions import quantities
 from dra_driver.cel.syntax.tree import Call, Ident, ListLiteral, Literal, MacroCall, Node, Select, Tree
 
 Program = Callable[[str, bool, Mapping[str, Any], Mapping[str, Any]], bool]
 
 _MAX_NESTING = 24
-_MEMO_SIZE = 4096
 _EMPTY: dict[str, Any] = {}
 _ORDERS = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _TEXT_TESTS = {"startsWith": "startswith", "endsWith": "endswith"}
@@ -30,10 +30,6 @@ _QUANTITY, _SEMVER = "kubernetes.Quantity", "kubernetes.Semver"
 
 class UnsupportedError(Exception):
     """A construct that is left to the exact evaluator."""
-
-
-class FallbackError(Exception):
-    """A value that is left to the exact evaluator."""
 
 
 def compile_fast(tree: Tree) -> Program | None:
@@ -49,62 +45,6 @@ def compile_fast(tree: Tree) -> Program | None:
     parameters = ", ".join(["D, M, A, C", *(f"{name}={name}" for name in names)])
     code = compile(f"lambda {parameters}: {body}", "<selector>", "eval")
     return eval(code, {"__builtins__": {"len": len, "any": any, "all": all, "type": type}, **writer.constants})  # type: ignore[no-any-return]  # noqa: S307
-
-
-# What the expression calls
-
-
-def _as_bool(value: Any) -> bool:
-    if type(value) is bool:
-        return value
-    raise FallbackError
-
-
-def _as_int(value: Any) -> int:
-    if type(value) is int:
-        return value
-    raise FallbackError
-
-
-def _as_list(value: Any) -> Any:
-    if type(value) is tuple or type(value) is list:
-        return value
-    raise FallbackError
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Two values of unknown type."""
-    kind = type(left)
-    if kind is type(right):
-        if kind is tuple:
-            raise FallbackError
-        return bool(left == right)
-    if kind is Version or kind is tuple or type(right) is tuple:
-        raise FallbackError
-    return False
-
-
-def _among(element: Any, container: Any) -> bool:
-    if type(container) is not tuple or type(element) is Version or type(element) is tuple:
-        raise FallbackError
-    return bool(container) and type(container[0]) is type(element) and element in container
-
-
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    """A pattern with a memory of the texts that it has seen."""
-    search = regexes.compiled(pattern).search
-    seen: dict[str, bool] = {}
-
-    def matches(text: str) -> bool:
-        try:
-            return seen[text]
-        except KeyError:
-            if len(seen) >= _MEMO_SIZE:
-                seen.clear()
-            found = seen[text] = search(text) is not None
-            return found
-
-    return matches
 
 
 class _Writer:
@@ -165,7 +105,7 @@ class _Writer:
             return code
         if not is_dyn(node.type):
             raise UnsupportedError
-        return f"{self._helper(_as_bool)}({code})"
+        return f"{self._helper(compiled_values.as_bool)}({code})"
 
     def _helper(self, function: Callable[..., Any]) -> str:
         for name, value in self.constants.items():
@@ -297,7 +237,7 @@ class _Writer:
             pattern = operands[1]
             if not isinstance(pattern, Literal):
                 raise UnsupportedError
-            return f"{self._constant(_matcher(pattern.value))}({text})"
+            return f"{self._constant(compiled_values.matcher(pattern.value))}({text})"
         table = {ord(char): char.lower() if function == "lowerAscii" else char.upper() for char in map(chr, range(128))}
         return f"{text}.translate({self._constant(table)})"
 
@@ -327,7 +267,7 @@ class _Writer:
         if kinds == {"int"} or ("string" in kinds and all(kind in ("string", "dyn", "any") for kind in kinds)):
             return f"({self.value(left)} {operator} {self.value(right)})"
         if "int" in kinds and all(kind in ("int", "dyn", "any") for kind in kinds):
-            check = self._helper(_as_int)
+            check = self._helper(compiled_values.as_int)
             mine, theirs = (self.value(side) if side.type.kind == "int" else f"{check}({self.value(side)})" for side in operands)
             return f"({mine} {operator} {theirs})"
         raise UnsupportedError
@@ -336,7 +276,7 @@ class _Writer:
         kinds = (_kind(left.type), _kind(right.type))
         mine, theirs = self.value(left), self.value(right)
         if kinds == ("dyn", "dyn"):
-            return f"{self._helper(_same)}({mine}, {theirs})"
+            return f"{self._helper(compiled_values.same)}({mine}, {theirs})"
         fixed = kinds[0] if kinds[1] == "dyn" else kinds[1]
         if fixed not in ("string", "int", "bool", _SEMVER, _QUANTITY):
             raise UnsupportedError
@@ -365,7 +305,7 @@ class _Writer:
             return f"({self._text(element)} in {entries})"
         if not is_dyn(container.type):
             raise UnsupportedError
-        return f"{self._helper(_among)}({self.value(element)}, {self.value(container)})"
+        return f"{self._helper(compiled_values.among)}({self.value(element)}, {self.value(container)})"
 
     def size(self, _node: Call, operands: list[Node]) -> str:
         node = operands[0]
@@ -412,7 +352,7 @@ class _Writer:
         if entries is None:
             if not is_dyn(target.type) and target.type.kind != "list":
                 raise UnsupportedError
-            entries = f"{self._helper(_as_list)}({self.value(target)})"
+            entries = f"{self._helper(compiled_values.as_list)}({self.value(target)})"
         if ":=" in entries:
             raise UnsupportedError  # Python allows no assignment there
         return entries

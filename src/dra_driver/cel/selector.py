@@ -11,6 +11,7 @@ from dra_driver.cel.device import Device
 from dra_driver.cel.evaluation.attributes import Evaluable
 from dra_driver.cel.evaluation.frames import Frame, Run
 from dra_driver.cel.evaluation.tracker import CancelledError, CostTracker
+from dra_driver.cel.evaluation.type_names import type_name
 from dra_driver.cel.evaluation.values import (
     Cidr,
     Duration,
@@ -27,7 +28,6 @@ from dra_driver.cel.evaluation.values import (
     Uint,
     Url,
     Version,
-    type_name,
 )
 from dra_driver.cel.explain import Explanation, explain
 from dra_driver.cel.lint import Catalogue, SelectorWarning, lint

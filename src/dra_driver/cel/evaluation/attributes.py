@@ -6,20 +6,8 @@ from typing import Any, Protocol
 
 from dra_driver.cel.evaluation.frames import Frame
 from dra_driver.cel.evaluation.gotext import show
-from dra_driver.cel.evaluation.values import (
-    MISSING,
-    NO_OVERLOAD,
-    NONE,
-    Err,
-    ListValue,
-    MapValue,
-    OptionalValue,
-    TextMap,
-    Uint,
-    double_to_int,
-    go_name,
-    type_name,
-)
+from dra_driver.cel.evaluation.type_names import go_name, type_name
+from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, NONE, Err, ListValue, MapValue, OptionalValue, TextMap, Uint, double_to_int
 
 _KEYS = frozenset({str, int, Uint, bool, float})
 

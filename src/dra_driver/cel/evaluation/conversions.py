@@ -8,18 +8,8 @@ from typing import Any, Final
 
 from dra_driver.cel.evaluation import gotext
 from dra_driver.cel.evaluation.arithmetic import INT_OVERFLOW, MAX_UNIX, MIN_UNIX, SECOND, TIMESTAMP_OVERFLOW, UINT_OVERFLOW
-from dra_driver.cel.evaluation.values import (
-    MAX_INT,
-    MAX_UINT,
-    MIN_INT,
-    Duration,
-    Err,
-    OptionalValue,
-    Timestamp,
-    TypeValue,
-    Uint,
-    type_name,
-)
+from dra_driver.cel.evaluation.type_names import type_name
+from dra_driver.cel.evaluation.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Err, OptionalValue, Timestamp, TypeValue, Uint
 
 _NAMES: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 

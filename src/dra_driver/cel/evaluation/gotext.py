@@ -8,19 +8,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from dra_driver.cel.evaluation.values import (
-    Cidr,
-    Duration,
-    IpAddress,
-    ListValue,
-    MapValue,
-    OptionalValue,
-    TextMap,
-    Timestamp,
-    TypeValue,
-    Version,
-    type_name,
-)
+from dra_driver.cel.evaluation.type_names import type_name
+from dra_driver.cel.evaluation.values import Cidr, Duration, IpAddress, ListValue, MapValue, OptionalValue, TextMap, Timestamp, TypeValue, Version
 from dra_driver.k8s.quantity import Quantity
 
 _SECOND = 1_000_000_000

@@ -9,6 +9,7 @@ from dra_driver.cel.evaluation import equality
 from dra_driver.cel.evaluation.attributes import Attribute, Evaluable
 from dra_driver.cel.evaluation.frames import INTERRUPTED, Frame
 from dra_driver.cel.evaluation.gotext import show
+from dra_driver.cel.evaluation.type_names import go_name
 from dra_driver.cel.evaluation.values import (
     NO_OVERLOAD,
     Duration,
@@ -20,7 +21,6 @@ from dra_driver.cel.evaluation.values import (
     OptionalValue,
     TextMap,
     Timestamp,
-    go_name,
     key_of,
 )
 

@@ -38,6 +38,7 @@ from dra_driver.cel.evaluation.nodes import (
     Presence,
 )
 from dra_driver.cel.evaluation.tracker import CostTracker, Watched, WatchedConstant, WatchedPath, WatchedQualifier
+from dra_driver.cel.evaluation.type_names import type_name
 from dra_driver.cel.evaluation.values import (
     Err,
     Key,
@@ -50,7 +51,6 @@ from dra_driver.cel.evaluation.values import (
     double_to_int,
     double_to_uint,
     key_of,
-    type_name,
 )
 from dra_driver.cel.functions import registry
 from dra_driver.cel.functions.regexes import PatternError, fixed_pattern

@@ -8,6 +8,7 @@ from typing import Any
 
 from dra_driver.cel.cost.ranges import whole
 from dra_driver.cel.evaluation.arithmetic import ADDABLE
+from dra_driver.cel.evaluation.type_names import go_name
 from dra_driver.cel.evaluation.values import (
     MAX_UINT,
     Amount,
@@ -21,7 +22,6 @@ from dra_driver.cel.evaluation.values import (
     TextMap,
     Url,
     Version,
-    go_name,
 )
 from dra_driver.k8s.quantity import Quantity
 

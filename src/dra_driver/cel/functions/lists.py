@@ -8,19 +8,8 @@ from typing import Any
 
 from dra_driver.cel.evaluation import arithmetic, equality
 from dra_driver.cel.evaluation.gotext import show
-from dra_driver.cel.evaluation.values import (
-    MISSING,
-    NO_OVERLOAD,
-    Duration,
-    Err,
-    GrowingList,
-    ListValue,
-    MapValue,
-    OptionalValue,
-    TextMap,
-    Uint,
-    type_name,
-)
+from dra_driver.cel.evaluation.type_names import type_name
+from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, GrowingList, ListValue, MapValue, OptionalValue, TextMap, Uint
 
 _MAX_RANGE = 1_000_000
 _INSERTION_SORT = 12

@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from dra_driver.cel.evaluation import conversions, gotext
-from dra_driver.cel.evaluation.values import Duration, Err, ListValue, MapValue, TextMap, Timestamp, TypeValue, Uint, type_name
+from dra_driver.cel.evaluation.type_names import type_name
+from dra_driver.cel.evaluation.values import Duration, Err, ListValue, MapValue, TextMap, Timestamp, TypeValue, Uint
 
 DEFAULT_PRECISION = 6
 _MAX_PRECISION = 1_000_000
