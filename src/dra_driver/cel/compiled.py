@@ -16,6 +16,7 @@ from dra_driver.cel import compiled_values
 from dra_driver.cel.checking.types import Type, is_dyn
 from dra_driver.cel.evaluation.values import Err
 from dra_driver.cel.functions import quantities
+from dra_driver.cel.reads import constant_step
 from dra_driver.cel.syntax.tree import Call, Ident, ListLiteral, Literal, MacroCall, Node, Select, Tree
 
 Program = Callable[[str, bool, Mapping[str, Any], Mapping[str, Any]], bool]
@@ -133,7 +134,7 @@ class _Writer:
         """The values of one domain, if the node is one: an empty dictionary for an unknown domain."""
         if isinstance(node, Ident) and (local := self._local(node.name)) is not None and _is_values(node.type):
             return local
-        step = _step(node)
+        step = constant_step(node)
         if step is None or (domains := self._domains(step[0])) is None:
             return None
         return f"{domains}.get({self._constant(step[1])}, {self._helper_empty()})"
@@ -160,7 +161,7 @@ class _Writer:
             if values is None:
                 raise UnsupportedError
             return f"({self._constant(node.field)} in {values})"
-        step = _step(node)
+        step = constant_step(node)
         values = None if step is None else self._values(step[0])
         if step is None or values is None:
             raise UnsupportedError
@@ -390,12 +391,3 @@ def _is_values(t: Type) -> bool:
 
 def _is_domains(t: Type) -> bool:
     return t.kind == "map" and t.params[0].kind == "string" and _is_values(t.params[1])
-
-
-def _step(node: Node) -> tuple[Node, str] | None:
-    """The map and the constant text that the node looks up in it."""
-    if isinstance(node, Select) and not node.test_only and node.qualified is None:
-        return node.operand, node.field
-    if isinstance(node, Call) and node.function == "_[_]" and isinstance(node.args[1], Literal) and type(node.args[1].value) is str:
-        return node.args[0], node.args[1].value
-    return None

@@ -84,3 +84,12 @@ def path_step(node: Node) -> tuple[Node, str | None] | None:
         key = node.args[1].value if isinstance(node.args[1], Literal) else None
         return node.args[0], key if type(key) is str else None
     return None
+
+
+def constant_step(node: Node) -> tuple[Node, str] | None:
+    """The map and the constant text that the node looks up in it."""
+    if isinstance(node, Select) and not node.test_only and node.qualified is None:
+        return node.operand, node.field
+    if isinstance(node, Call) and node.function == "_[_]" and isinstance(node.args[1], Literal) and type(node.args[1].value) is str:
+        return node.args[0], node.args[1].value
+    return None

@@ -1,23 +1,23 @@
 """Recursive descent over the CEL grammar: text in, syntax tree out, with every problem at the place where cel-go reports it.
 
 The grammar's rules nest as in cel-go's generated parser, because its two nesting limits count them: 250 open rules of one kind while reading
-(`_enter`), and 250 nested operators, selections, indexes and member calls in the result (`_height`).
+(`Reader._enter`), and 250 nested operators, selections, indexes and member calls in the result (`Reader._above`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from dra_driver.cel.evaluation.values import Uint
 from dra_driver.cel.syntax import literals
 from dra_driver.cel.syntax.lexer import Token, tokenize
 from dra_driver.cel.syntax.macros import Expander, Macro, MacroError
+from dra_driver.cel.syntax.reader import Reader
 from dra_driver.cel.syntax.recursion import make_room
-from dra_driver.cel.syntax.source import NOWHERE, Diagnostic, Source, SyntaxProblemError
-from dra_driver.cel.syntax.tree import Broken, Call, Entry, Ident, ListLiteral, Literal, MacroCall, MapLiteral, Node, Select, StructLiteral, Tree
+from dra_driver.cel.syntax.source import Source, SyntaxProblemError
+from dra_driver.cel.syntax.tree import Call, Entry, Ident, ListLiteral, Literal, MacroCall, MapLiteral, Node, Select, StructLiteral, Tree
 
-MAX_NESTING = 250
 MAX_CODE_POINTS = 100_000
 
 _RESERVED = frozenset(
@@ -48,8 +48,6 @@ _RESERVED = frozenset(
 _RELATIONS = frozenset({"<", "<=", ">=", ">", "==", "!=", "in"})
 _SUMS = frozenset({"+", "-"})
 _PRODUCTS = frozenset({"*", "/", "%"})
-_OPENING = frozenset("([{")
-_CLOSING = frozenset(")]}")
 
 
 def parse(source: Source, macros: Mapping[tuple[str, int, bool], Macro]) -> Tree:
@@ -62,20 +60,11 @@ def parse(source: Source, macros: Mapping[tuple[str, int, bool], Macro]) -> Tree
     return Tree(root, parser.macro_calls, parser.nesting)
 
 
-class _Parser:
+class _Parser(Reader):
     def __init__(self, source: Source, tokens: list[Token], macros: Mapping[tuple[str, int, bool], Macro]) -> None:
-        self.problems: list[Diagnostic] = []
+        super().__init__(source, tokens)
         self.macro_calls: dict[int, MacroCall] = {}
-        self.nesting = _bracket_depth(tokens)
-        self._source = source
-        self._tokens = tokens
-        self._next = 0
-        self._token = tokens[0]
         self._macros = macros
-        self._last_id = 0
-        self._open = {"expr": 0, "relation": 0, "calc": 0}
-        self._height = 0
-        make_room(self.nesting)
 
     def whole(self) -> Node:
         root = self._expression()
@@ -84,51 +73,6 @@ class _Parser:
         self.nesting += self._height
         make_room(self.nesting)
         return root
-
-    # Tokens
-
-    def _advance(self) -> Token:
-        token = self._token
-        self._next += 1
-        self._token = self._tokens[self._next]
-        return token
-
-    def _accept(self, kind: str) -> Token | None:
-        return self._advance() if self._token.kind == kind else None
-
-    def _expect(self, kind: str) -> Token:
-        if self._token.kind != kind:
-            self._unexpected(f"'{kind}'" if kind not in ("ident", "string") else "IDENTIFIER")
-        return self._advance()
-
-    def _unexpected(self, wanted: str) -> NoReturn:
-        found = self._token
-        raise SyntaxProblemError(
-            [*self.problems, self._source.diagnostic(f"Syntax error: mismatched input '{found.text}' expecting {wanted}", found.pos)]
-        )
-
-    # Bookkeeping
-
-    def new_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
-    def _report(self, message: str, pos: int) -> Broken:
-        self.problems.append(self._source.diagnostic(message, pos))
-        return Broken(self.new_id(), pos)
-
-    def _enter(self, rule: str) -> None:
-        self._open[rule] += 1
-        if self._open[rule] > MAX_NESTING:
-            raise SyntaxProblemError([*self.problems, self._source.diagnostic(f"expression recursion limit exceeded: {MAX_NESTING}", NOWHERE)])
-
-    def _leave(self, rule: str) -> None:
-        self._open[rule] -= 1
-
-    def _above(self, *heights: int) -> None:
-        self._height = max(heights) + 1
-        if self._height > MAX_NESTING:
-            raise SyntaxProblemError([*self.problems, self._source.diagnostic("max recursion depth exceeded", NOWHERE)])
 
     # Operators, loosest first
 
@@ -420,14 +364,3 @@ def _balanced(function: str, terms: list[Node], operators: list[tuple[int, int]]
     right = terms[middle + 1] if middle == high else _balanced(function, terms, operators, middle + 1, high)
     node_id, pos = operators[middle]
     return Call(node_id, pos, function, None, [left, right])
-
-
-def _bracket_depth(tokens: list[Token]) -> int:
-    depth = deepest = 0
-    for token in tokens:
-        if token.kind in _OPENING:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif token.kind in _CLOSING:
-            depth -= 1
-    return deepest
