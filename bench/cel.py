@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,18 +131,24 @@ def cluster(go_ns: float, device_count: int) -> None:
     print(f"index of {len(selectors)} classes x {device_count} devices: {full:.2f} s, {selected} selected")
     print(f"  Go brute force (S1 x all): {brute:.0f} s, ratio {full / brute:.4f}")
     print(f"  peak memory: devices {(made - before) / 1024:.0f} MiB, index {(peak - made) / 1024:.0f} MiB")
-    changed = [Device.from_api("gpu.nvidia.com", api_device(number + 5000)) for number in range(128)]
-
-    def change() -> None:
-        for key, device in enumerate(changed):
-            index.put(key, device)
-        for key in range(len(changed)):
-            index.results(key)
-
-    slice_ns = median_ns(change, 1)
     slice_brute = go_ns * len(selectors) * 128
-    print(f"  one changed slice of 128 devices, all results asked: {slice_ns / 1e6:.2f} ms", end="")
-    print(f", Go {slice_brute / 1e6:.0f} ms, ratio {slice_ns / slice_brute:.4f}")
+    fresh = [[api_device(5000 + 128 * turn + number) for number in range(128)] for turn in range(ROUNDS)]
+    edited = [[api_device(number) for number in range(128)] for _ in range(ROUNDS)]
+    for turn, slice_ in enumerate(edited):
+        for device in slice_:
+            device["attributes"]["index"] = {"int": 100 + turn}
+    for what, turns in ("never-seen", fresh), ("the same, one attribute changed", edited):
+        slices = iter([[Device.from_api("gpu.nvidia.com", device) for device in slice_] for slice_ in turns])
+
+        def change(slices: Iterator[list[Device]] = slices) -> None:
+            for key, device in enumerate(next(slices)):
+                index.put(key, device)
+            for key in range(128):
+                index.results(key)
+
+        slice_ns = median_ns(change, 1)
+        print(f"  one slice of 128 devices, {what}, all results asked: {slice_ns / 1e6:.2f} ms", end="")
+        print(f", Go {slice_brute / 1e6:.0f} ms, ratio {slice_ns / slice_brute:.4f}")
     errors = [name for name in selectors if index.failures(name)]
     print(f"  classes that fail somewhere: {len(errors)}")
 

@@ -60,7 +60,7 @@ class _Grouping(Generic[DeviceKey]):
 
     def place(self, key: DeviceKey, device: Device) -> Any:
         """Puts a device into its group; returns what identifies the group."""
-        values = device.problem or tuple(_read(device, read) for read in self.reads)
+        values = device.problem or tuple([_read(device, read) for read in self.reads])
         group = self.groups.get(values)
         if group is None:
             group = self.groups[values] = _Group(device)
@@ -98,8 +98,12 @@ class Index(Generic[Name, DeviceKey]):
 
     def put(self, key: DeviceKey, device: Device) -> None:
         """Adds or replaces a device."""
-        self.drop(key)
-        self._places[key] = tuple(grouping.place(key, device) for grouping in self._groupings.values())
+        before = self._places.get(key)
+        now = self._places[key] = tuple([grouping.place(key, device) for grouping in self._groupings.values()])
+        if before is not None:
+            for grouping, old, new in zip(self._groupings.values(), before, now, strict=True):
+                if old != new:
+                    grouping.take(key, old)
 
     def drop(self, key: DeviceKey) -> None:
         """Removes a device, if it is there."""
