@@ -63,6 +63,7 @@ def check_fact(case: dict[str, Any], wanted: dict[str, Any], gates: dict[str, bo
 
 
 @pytest.mark.parametrize("case", FACTS["cases"], ids=lambda case: case["id"])
+@pytest.mark.timeout(600)
 def test_fact(case: dict[str, Any]) -> None:
     wanted = case.get("measured_1_37_line", case["measured_2026_07_01_snapshot"])
     for list_attributes in case["gates"]["DRAListTypeAttributes"]:
