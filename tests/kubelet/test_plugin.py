@@ -12,7 +12,7 @@ from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
-from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSlice
+from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, DeviceCapacity, ResourceSlice
 from dra_driver.kubelet import server, service
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
 from dra_driver.sandbox.apiserver import ApiServer
@@ -171,6 +171,23 @@ def test_a_failing_api_server_is_tried_again_and_reported_once(
     assert len(told) == 1
     assert "no rights" in vars(told[0])["error"]
     assert plugin.publisher.problem in {"", vars(told[0])["error"]}
+
+
+def test_what_the_api_server_stores_otherwise_is_written_once(client: Client, api: ApiServer, kubelet: StandInKubelet, short: Path) -> None:
+    plugin = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short))
+    plugin.publisher.set_devices([Device(name="toy-0", capacity={"memory": DeviceCapacity("81920Mi")})])  # stored as 80Gi
+    plugin.start()
+    (stored,) = wait_slices(client, complete(1))
+    assert stored.spec.devices[0].capacity["memory"].value == "80Gi"
+    plugin.publisher.published.clear()
+    plugin.publisher.wake()
+    assert plugin.publisher.published.wait(10)
+    (again,) = client.list(RESOURCE_SLICES).items
+    assert again.metadata.resource_version == stored.metadata.resource_version
+    again.spec.devices[0].capacity["memory"].value = "1Gi"
+    client.replace(RESOURCE_SLICES, again)
+    wait_slices(client, lambda now: now[0].spec.devices[0].capacity["memory"].value == "80Gi")
+    plugin.stop()
 
 
 def test_a_second_instance_is_refused_and_the_first_goes_on(start: Start, kubelet: StandInKubelet) -> None:

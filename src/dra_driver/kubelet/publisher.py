@@ -12,6 +12,8 @@ import logging
 import threading
 from collections.abc import Sequence
 
+import msgspec
+
 from dra_driver.daemon.clock import Clock, SystemClock
 from dra_driver.errors import ApiNotFoundError, DraError
 from dra_driver.k8s.client import Client
@@ -42,6 +44,7 @@ class Publisher:
         self._bell = threading.Event()
         self._devices: tuple[Device, ...] | None = None
         self._written: dict[str, str] = {}
+        self._altered: dict[str, tuple[list[Device], list[Device]]] = {}
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self.problem = ""
         self.published = threading.Event()
@@ -82,17 +85,18 @@ class Publisher:
 
     def _pass(self, devices: Sequence[Device]) -> None:
         listing = self._client.list(RESOURCE_SLICES, field_selector=self._selector, deadline=CALL_DEADLINE)
-        existing = [one for one in listing.items if one.spec.pool.name == self._node]
+        existing = [self._as_sent(one) for one in listing.items if one.spec.pool.name == self._node]
         changes = slices.plan(self._driver, self._node, devices, existing)
         for one in changes.delete:
             self._delete(one)
         for one in changes.replace:
-            self._note(self._client.replace(RESOURCE_SLICES, one, deadline=CALL_DEADLINE))
+            self._note(one, self._client.replace(RESOURCE_SLICES, one, deadline=CALL_DEADLINE))
         if changes.create:
             # Slices vanish with the Node object, and its successor has another UID: ask each time.
             owner = self._client.get(NODES, self._node, deadline=CALL_DEADLINE).metadata.uid
             for one in changes.create:
-                self._note(self._client.create(RESOURCE_SLICES, slices.owned_by_node(one, self._node, owner), deadline=CALL_DEADLINE))
+                owned = slices.owned_by_node(one, self._node, owner)
+                self._note(owned, self._client.create(RESOURCE_SLICES, owned, deadline=CALL_DEADLINE))
         if changes:
             log.info(
                 "slices published",
@@ -110,9 +114,21 @@ class Publisher:
         with contextlib.suppress(ApiNotFoundError):
             self._client.delete(RESOURCE_SLICES, meta.name, uid=meta.uid, resource_version=meta.resource_version, deadline=CALL_DEADLINE)
 
-    def _note(self, stored: ResourceSlice) -> None:
-        """Remembers what we wrote, so that its echo in the watch rings no bell."""
-        self._written[stored.metadata.name] = stored.metadata.resource_version
+    def _note(self, sent: ResourceSlice, stored: ResourceSlice) -> None:
+        """Remembers what we wrote: its echo in the watch rings no bell, and what the server made of it is not taken for another hand's work."""
+        name = stored.metadata.name
+        self._written[name] = stored.metadata.resource_version
+        self._altered.pop(name, None)
+        if stored.spec.devices != sent.spec.devices:
+            self._altered[name] = (sent.spec.devices, stored.spec.devices)
+            log.warning("the API server stored other devices than were sent; is a feature gate off?", extra={"slice": name})
+
+    def _as_sent(self, found: ResourceSlice) -> ResourceSlice:
+        """The slice with the devices that we sent, where the server stored them otherwise and nobody has changed them since."""
+        sent, stored = self._altered.get(found.metadata.name, (None, None))
+        if sent is None or found.spec.devices != stored:
+            return found
+        return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, devices=sent))
 
     def _changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Called by the watch for each change."""
@@ -120,6 +136,7 @@ class Publisher:
             return
         if new is None and old is not None:
             self._written.pop(old.metadata.name, None)
+            self._altered.pop(old.metadata.name, None)
         self._bell.set()
 
     def _report(self, problem: str) -> None:
