@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dra_driver.daemon.clock import Clock, SystemClock
+from dra_driver.daemon.logs import Trouble
 from dra_driver.errors import ApiNotFoundError, DraError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES
@@ -25,7 +26,7 @@ from dra_driver.kubelet import slices
 log = logging.getLogger(__name__)
 
 CALL_DEADLINE = 10.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # short, since pods of this node wait meanwhile
 RESYNC = 300.0  # seconds after which a pass is made without a bell
 BURST_GAP = 0.1  # seconds between passes that a bell asks for: a foreign writer must not make us spin
 
@@ -33,7 +34,7 @@ BURST_GAP = 0.1  # seconds between passes that a bell asks for: a foreign writer
 class Publisher:
     """Publishes the pool `node` of `driver`. Nothing is written before the first `set_devices`.
 
-    `published` is set once a pass has found or made everything right; `problem` says why the last pass failed, "" if it did not.
+    `published` is set once a pass has found or made everything right.
     """
 
     def __init__(self, client: Client, *, driver: str, node: str, clock: Clock | None = None) -> None:
@@ -46,8 +47,13 @@ class Publisher:
         self._written: dict[str, str] = {}
         self._altered: dict[str, tuple[list[Device], list[Device]]] = {}
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
-        self.problem = ""
+        self._trouble = Trouble(log, "slices cannot be published, will be tried again", "slices can be published again", pool=node)
         self.published = threading.Event()
+
+    @property
+    def problem(self) -> str:
+        """Why the last pass failed, "" if it did not."""
+        return self._trouble.reason
 
     def set_devices(self, devices: Sequence[Device]) -> None:
         """Publishes these from now on. SliceError when the API server would refuse them; the former ones stay then."""
@@ -57,11 +63,12 @@ class Publisher:
 
     def watch(self, stop: threading.Event) -> None:
         """A loop: rings the bell when a slice of ours changes by another hand."""
-        Reflector(self._client, RESOURCE_SLICES, field_selector=self._selector, handler=self._changed).run(stop)
+        Reflector(self._client, RESOURCE_SLICES, field_selector=self._selector, handler=self._changed, longest_pause=LONGEST_PAUSE).run(stop)
 
     def publish(self, stop: threading.Event) -> None:
         """A loop: makes a pass whenever the bell rings, and again after a failure, with growing pauses."""
         pause = FIRST_PAUSE
+        self._bell.set()  # also after a failure that ended this loop: what rang before it is not forgotten
         while not stop.is_set():
             self._bell.wait(RESYNC)
             self._bell.clear()
@@ -70,12 +77,14 @@ class Publisher:
             try:
                 self._pass(self._devices)
             except DraError as error:
-                self._report(str(error))
+                if not stop.is_set():
+                    self._trouble.tell(str(error))
                 self._bell.set()
                 self._clock.wait(stop, pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
             else:
-                self._report("")
+                self._trouble.tell("")
+                self.published.set()
                 pause = FIRST_PAUSE
                 self._clock.wait(stop, BURST_GAP)
 
@@ -138,13 +147,3 @@ class Publisher:
             self._written.pop(old.metadata.name, None)
             self._altered.pop(old.metadata.name, None)
         self._bell.set()
-
-    def _report(self, problem: str) -> None:
-        """Logs a change of state once, not every attempt."""
-        if problem and problem != self.problem:
-            log.error("slices cannot be published, will be tried again", extra={"pool": self._node, "error": problem})
-        elif self.problem and not problem:
-            log.info("slices can be published again", extra={"pool": self._node})
-        self.problem = problem
-        if not problem:
-            self.published.set()

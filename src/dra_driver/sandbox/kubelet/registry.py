@@ -137,6 +137,9 @@ class PluginRegistry:
         except RegistrationError as error:
             failure = str(error)
             log.info("registration failed", extra={"socket": socket.path, "error": failure})
+        except Exception as error:
+            failure = f"RegisterPlugin error -- {type(error).__name__}: {error}"
+            log.exception("registration failed", extra={"socket": socket.path})
         finally:
             with self._changed:
                 self._in_progress.discard(socket)
@@ -170,7 +173,7 @@ class PluginRegistry:
                 raise
             try:
                 self._notify(registration, socket, "")
-            except RegistrationError:
+            except Exception:
                 self._deregister(socket)
                 raise
 

@@ -22,7 +22,7 @@ from dra_driver.sandbox.kubelet.calls import Call, CallRecorder
 from dra_driver.sandbox.kubelet.claims import ClaimCache, ClaimInfo
 from dra_driver.sandbox.kubelet.plugin import ClaimReference, DraPlugin, PreparedDevice
 from dra_driver.sandbox.kubelet.registry import PluginRegistry
-from dra_driver.sandbox.kubelet.slices import SliceWiper
+from dra_driver.sandbox.kubelet.slice_wiper import SliceWiper
 from dra_driver.sandbox.kubelet.timing import Timing
 
 log = logging.getLogger(__name__)
