@@ -1,7 +1,8 @@
 """Fixtures of the end-to-end suite. It runs against the cluster of `make cluster-up`; each test has a namespace of its own.
 
 The node program runs as the suite's own processes, from the manifests (`E2E_INSTALL=processes`, the default), or as users install it, from image and
-chart (`E2E_INSTALL=chart`). A test that asks for `process_nodes` or `chart` is about that way and left out in the other.
+chart (`E2E_INSTALL=chart`). A test that asks for `process_nodes` or `chart` is about that way and left out in the other; one that is marked `once` needs
+no node program and is left out with the chart.
 """
 
 from __future__ import annotations
@@ -28,12 +29,21 @@ OTHER_WAY = {"processes": "chart", "chart": "process_nodes"}  # the fixture that
 INSTALL = os.environ.get("E2E_INSTALL", "processes")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "once: needs no node program, so it runs with E2E_INSTALL=processes only")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if INSTALL not in OTHER_WAY:
         raise pytest.UsageError(f"E2E_INSTALL={INSTALL}: it must be one of {', '.join(OTHER_WAY)}")
-    left_out = [item for item in items if OTHER_WAY[INSTALL] in getattr(item, "fixturenames", ())]
+    left_out = [item for item in items if _is_left_out(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    once = INSTALL == "chart" and item.get_closest_marker("once") is not None
+    return once or OTHER_WAY[INSTALL] in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

@@ -192,8 +192,7 @@ def test_a_claim_that_is_not_supported_yet_says_so(tmp_path: Path) -> None:
     assert "allocationMode 'All' is not supported yet" in output
 
 
-@pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("selector", [None, TOO_BIG, WRONG_NAME])
+@pytest.mark.parametrize(("width", "selector"), [(80, None), (60, None), (60, TOO_BIG), (60, WRONG_NAME)])
 def test_a_narrow_terminal_breaks_only_between_words_and_cuts_nothing(width: int, selector: str | None) -> None:
     status, output = tell(Options("h100-sxm-80gb", gpus=3, selector=selector), width=width, force_terminal=True, color_system="standard")
     assert status == (0 if selector is None else 1)

@@ -144,7 +144,7 @@ def test_what_is_given_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(SettingsError, match="no API server: give its address, set KUBECONFIG"):
+    with pytest.raises(SettingsError, match=r"no API server: give --api-server \(API_SERVER\) or --kubeconfig"):
         config.find()
     path = write_kubeconfig(tmp_path / "config", "https://from-file", "{token: x}")
     monkeypatch.setenv("KUBECONFIG", path)

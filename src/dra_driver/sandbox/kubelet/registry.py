@@ -83,6 +83,13 @@ class PluginRegistry:
         with self._changed:
             return list(self._registered.values())
 
+    def is_registered(self, driver: str) -> bool:
+        """Whether an instance of the driver is connected and was told that it is accepted."""
+        with self._changed:
+            return any(
+                plugin.driver == driver and plugin.connected and socket not in self._in_progress for socket, plugin in self._registered.items()
+            )
+
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Waits until `condition` holds; it is asked again after every change of the plugins, their connections and `failures`."""
         with self._changed:
