@@ -29,6 +29,8 @@ A text names the object, the field, what was found, what is allowed and what to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class DraError(Exception):
     """Base of the tree. `retryable` tells whether the same action may succeed later without a change by a person."""
@@ -126,8 +128,19 @@ class ParseError(DraError, ValueError):
 
 
 class CompileError(DraError):
-    """A CEL expression that does not compile."""
+    """A CEL expression that does not compile. `diagnostics` places each problem that has a place in the text."""
+
+    def __init__(self, message: str, diagnostics: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = tuple(diagnostics)
 
 
 class EvaluationError(DraError):
-    """A CEL expression that fails on one device; the scheduler stops scheduling the pod then."""
+    """A CEL expression that fails on one device; the scheduler stops scheduling the pod then. `shown` is what it shows: the text and a hint."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.shown = f"{message}{_MISSING_KEY_HINT}" if "no such key:" in message else message
+
+
+_MISSING_KEY_HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"

@@ -1,82 +1,165 @@
-"""A device as a selector sees it: the variable `device`."""
+"""A device as selectors see it: driver, attributes and capacities by domain and name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Protocol
 
+from dra_driver.cel.evaluation.values import MAX_INT, Amount, TextMap, Version
 from dra_driver.errors import ParseError
-from dra_driver.k8s.quantity import Quantity
-from dra_driver.k8s.semver import Semver
 
-Scalar: TypeAlias = bool | int | str | Semver
-AttributeValue: TypeAlias = Scalar | list[Scalar]
+_NOTHING: dict[str, Any] = {}
+_LISTS = ("ints", "bools", "strings", "versions")
 
 
-def _same(value: Any) -> AttributeValue:
-    result: AttributeValue = value
-    return result
+class AttributeLike(Protocol):
+    """A DeviceAttribute of the API: exactly one field is set."""
+
+    @property
+    def int_(self) -> int | None: ...
+    @property
+    def bool_(self) -> bool | None: ...
+    @property
+    def string(self) -> str | None: ...
+    @property
+    def version(self) -> str | None: ...
+    @property
+    def ints(self) -> list[int] | None: ...
+    @property
+    def bools(self) -> list[bool] | None: ...
+    @property
+    def strings(self) -> list[str] | None: ...
+    @property
+    def versions(self) -> list[str] | None: ...
 
 
-def _versions(texts: list[str]) -> AttributeValue:
-    return [Semver.parse(text) for text in texts]
+class CapacityLike(Protocol):
+    """A DeviceCapacity of the API."""
+
+    @property
+    def value(self) -> str: ...
 
 
-_READ: dict[str, Callable[[Any], AttributeValue]] = {
-    "int": _same,
-    "bool": _same,
-    "string": _same,
-    "version": Semver.parse,
-    "ints": _same,
-    "bools": _same,
-    "strings": _same,
-    "versions": _versions,
-}
+class DeviceLike(Protocol):
+    """A device of a ResourceSlice."""
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeLike]: ...
+    @property
+    def capacity(self) -> Mapping[str, CapacityLike]: ...
+    @property
+    def allow_multiple_allocations(self) -> bool | None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Device:
-    """Attributes and capacities by domain and name: the API's `gpu.nvidia.com/type` is `attributes["gpu.nvidia.com"]["type"]`.
+    """Immutable; make it once per device of a slice, not per evaluation.
 
-    `fault` is why every expression fails on this device, as in the scheduler: an attribute has no value, or a version that is none.
+    `problem` says why every selector fails on it (an attribute that is no version), as the scheduler would. `inputs` are what compiled selectors
+    take, None where they must not be used.
     """
 
-    driver: str
-    attributes: Mapping[str, Mapping[str, AttributeValue]] = field(default_factory=dict)
-    capacity: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
-    allow_multiple_allocations: bool = False
-    fault: str = ""
+    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "inputs", "problem", "variables")
+
+    def __init__(self, driver: str, attributes: Mapping[str, Any], capacity: Mapping[str, str], allow_multiple_allocations: bool | None) -> None:
+        """Attribute values are int, bool, str, Version or a tuple of these; a capacity is the text of a Quantity. Raises ParseError for a bad one."""
+        self.driver = driver
+        self.allow_multiple_allocations = bool(allow_multiple_allocations)
+        self.problem = ""
+        self.attributes = _by_domain(driver, attributes)
+        self.capacity = _by_domain(driver, {name: _amount(driver, name, text) for name, text in capacity.items()})
+        self.inputs = (driver, self.allow_multiple_allocations, self.attributes, self.capacity) if self._is_usual() else None
+        self.variables = {
+            "device": TextMap(
+                {
+                    "driver": driver,
+                    "allowMultipleAllocations": self.allow_multiple_allocations,
+                    "attributes": TextMap(self.attributes, TextMap(_NOTHING)),
+                    "capacity": TextMap(self.capacity, TextMap(_NOTHING)),
+                }
+            )
+        }
 
     @classmethod
     def from_api(cls, driver: str, device: Mapping[str, Any]) -> Device:
-        """Reads `attributes`, `capacity` and `allowMultipleAllocations` of an entry of ResourceSlice `spec.devices`.
-
-        A name without a domain belongs to the driver's. Raises ParseError for a capacity that is no Quantity: the API server stores none.
-        """
-        attributes: dict[str, dict[str, AttributeValue]] = {}
-        fault = ""
-        for full_name, typed in (device.get("attributes") or {}).items():
-            domain, name = _split(full_name, driver)
-            kind = next((kind for kind in _READ if typed.get(kind) is not None), None)
-            if kind is None:
-                fault = fault or f"attribute {full_name}: unsupported attribute value"
-                continue
+        """From the API's JSON of one device; a capacity may be abbreviated to its text. `driver` is that of the slice."""
+        attributes: dict[str, Any] = {}
+        problem = ""
+        for name, fields in sorted((device.get("attributes") or {}).items()):
             try:
-                attributes.setdefault(domain, {})[name] = _READ[kind](typed[kind])
+                attributes[name] = _value(fields)
             except ParseError as error:
-                fault = fault or f"attribute {full_name}: parse semantic version: {error}"
-        capacity: dict[str, dict[str, Quantity]] = {}
-        for full_name, entry in (device.get("capacity") or {}).items():
-            domain, name = _split(full_name, driver)
-            try:
-                capacity.setdefault(domain, {})[name] = Quantity.parse(entry["value"])
-            except ParseError as error:
-                raise ParseError(f"capacity {full_name} of a device of driver {driver}: {entry['value']!r}: {error}") from error
-        return cls(driver, attributes, capacity, bool(device.get("allowMultipleAllocations")), fault)
+                problem = problem or f"attribute {name}: {error}"
+        capacity = {name: value if isinstance(value, str) else value["value"] for name, value in (device.get("capacity") or {}).items()}
+        made = cls(driver, attributes, capacity, device.get("allowMultipleAllocations"))
+        if problem:
+            made.problem, made.inputs = problem, None
+        return made
+
+    @classmethod
+    def from_slice(cls, driver: str, device: DeviceLike) -> Device:
+        """From a device of a decoded ResourceSlice."""
+        attributes = {
+            name: {
+                field: getattr(value, f"{field}_" if field in ("int", "bool") else field) for field in (*_LISTS, "int", "bool", "string", "version")
+            }
+            for name, value in device.attributes.items()
+        }
+        capacity = {name: value.value for name, value in device.capacity.items()}
+        return cls.from_api(driver, {"attributes": attributes, "capacity": capacity, "allowMultipleAllocations": device.allow_multiple_allocations})
+
+    def _is_usual(self) -> bool:
+        """Whether the device keeps the API's limits, which the static cost of a selector relies on."""
+        values = (value for domain in self.attributes.values() for value in domain.values())
+        return len(self.driver) <= 63 and _small(self.attributes) and _small(self.capacity) and all(map(_is_usual_value, values))
 
 
-def _split(full_name: str, driver: str) -> tuple[str, str]:
-    """Domain and name, at the first slash."""
-    domain, slash, name = full_name.partition("/")
-    return (domain, name) if slash else (driver, full_name)
+def _amount(driver: str, name: str, text: str) -> Any:
+    try:
+        return Amount.parse(text)
+    except ParseError as error:
+        raise ParseError(f"capacity {name} of a device of driver {driver}: {text!r}: {error}") from None
+
+
+def _is_usual_value(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return len(value) <= 64 and all(map(_is_usual_value, value))
+    if isinstance(value, Version):
+        return max(value.major, value.minor, value.patch) <= MAX_INT
+    return not isinstance(value, str) or len(value) <= 64
+
+
+def _small(domains: Mapping[str, Mapping[str, Any]]) -> bool:
+    return len(domains) <= 32 and all(
+        len(domain) <= 63 and len(values) <= 32 and max(map(len, values), default=0) <= 32 for domain, values in domains.items()
+    )
+
+
+def _by_domain(driver: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """A name without domain belongs to the driver's."""
+    domains: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        domain, slash, identifier = name.partition("/")
+        if not slash:
+            domain, identifier = driver, name
+        domains.setdefault(domain, {})[identifier] = value
+    return domains
+
+
+def _value(fields: Mapping[str, Any]) -> Any:
+    """The one value of an attribute, in the order in which Kubernetes looks."""
+    for field in _LISTS:
+        if (values := fields.get(field)) is not None:
+            return tuple(_version(text) for text in values) if field == "versions" else tuple(values)
+    for field in ("int", "bool", "string"):
+        if (value := fields.get(field)) is not None:
+            return value
+    if (version := fields.get("version")) is not None:
+        return _version(version)
+    raise ParseError("unsupported attribute value")
+
+
+def _version(text: str) -> Any:
+    try:
+        return Version.parse(text)
+    except ParseError as error:
+        raise ParseError(f"parse semantic version: {error}") from None

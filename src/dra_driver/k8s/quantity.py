@@ -143,22 +143,37 @@ class Quantity:
         return self._plus(right, -1)
 
     def _plus(self, right: Quantity, sign: int) -> Quantity:
-        """`self + sign * right`. Zero takes the other operand's notation."""
+        """`self + sign * right`. Zero takes the other operand's notation.
+
+        Go negates the int64 -2**63 to itself, so subtracting it adds it, unless that overflows.
+        """
         unscaled = sign * right._unscaled
         form = self._format if self._unscaled else right._format
         small = not (self._big or right._big)
+        wrapped = _MIN_INT64 if small and unscaled > _MAX_INT64 else unscaled
         if small and not unscaled:
             return Quantity(self._unscaled, self._scale, form, big=False)
         if small and not self._unscaled:
-            return Quantity(unscaled, right._scale, form)
+            return Quantity(wrapped, right._scale, form)
         scale = min(self._scale, right._scale)
         if max(self._scale, right._scale) - scale > _MAX_GAP:
             raise OverflowError(f"cannot add quantities {self} and {right}: their sum has more than {_MAX_GAP} digits")
         left = self._unscaled * 10 ** (self._scale - scale)
-        addend = unscaled * 10 ** (right._scale - scale)
-        total = left + addend
-        fits = small and all(_MIN_INT64 <= number <= _MAX_INT64 for number in (left, addend, total))
-        return Quantity(total, scale, form, big=not fits)
+        factor = 10 ** (right._scale - scale)
+        numbers = left, wrapped * factor, left + wrapped * factor
+        if small and all(_MIN_INT64 <= number <= _MAX_INT64 for number in numbers):
+            return Quantity(numbers[2], scale, form, big=False)
+        return Quantity(left + unscaled * factor, scale, form, big=True)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for quantities that behave alike in every way, not just in value: written in the same form and kept in the same representation."""
+        return self._unscaled, self._scale, self._format, self._big
+
+    def scaled(self, scale: int, *, most: int) -> int | None:
+        """The value as a whole number of `10**scale`, if it is one and not larger than `10**most` times the digits."""
+        shift = self._scale - scale
+        return self._unscaled * 10**shift if 0 <= shift <= most else None
 
     def sign(self) -> int:
         """-1, 0 or 1."""
