@@ -70,6 +70,17 @@ class Kube:
         """All objects; `field_selector=` and `label_selector=` as the client has them."""
         return [one.to_dict() for one in self._kind(kind).get(namespace=namespace, **selectors).items]
 
+    def delete_file(self, path: Path) -> None:
+        """Deletes what a manifest names; returns when it is gone."""
+        self.kubectl("delete", "--ignore-not-found", f"--filename={path}")
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What kubectl prints."""
+        command = [self._kubectl, f"--kubeconfig={self._kubeconfig}", *arguments]
+        run = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=HANG)
+        assert run.returncode == 0, f"kubectl {' '.join(arguments)}: {run.stderr}"
+        return run.stdout
+
     def delete(self, kind: str, name: str, namespace: str | None = None, **options: Any) -> None:
         """DELETE; an object that is gone is fine."""
         try:
@@ -85,13 +96,21 @@ class Kube:
         """Merges `status` into the object's."""
         self._kind(kind).status.patch(name=name, namespace=namespace, body={"status": status}, content_type="application/merge-patch+json")
 
+    def token(self, namespace: str, account: str, *, bound_to: Object | None = None) -> str:
+        """A token of a ServiceAccount, bound to a Pod or Node."""
+        bound = None
+        if bound_to:
+            meta = bound_to["metadata"]
+            bound = client.V1BoundObjectReference(kind=bound_to["kind"], api_version="v1", name=meta["name"], uid=meta["uid"])
+        request = client.AuthenticationV1TokenRequest(spec=client.V1TokenRequestSpec(audiences=[], bound_object_ref=bound, expiration_seconds=3600))
+        answer = self._core.create_namespaced_service_account_token(account, namespace, request)
+        assert answer.status is not None
+        return str(answer.status.token)
+
     def exec(self, namespace: str, pod: str, *command: str, container: str | None = None) -> str:
         """What a command prints in a running container. By kubectl: the official client's exec leaves connections open."""
         options = [f"--container={container}"] if container else []
-        arguments = [self._kubectl, f"--kubeconfig={self._kubeconfig}", f"--namespace={namespace}", "exec", pod, *options, "--", *command]
-        run = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=HANG)
-        assert run.returncode == 0, f"{command} in {namespace}/{pod}: {run.stderr}"
-        return run.stdout
+        return self.kubectl(f"--namespace={namespace}", "exec", pod, *options, "--", *command)
 
     def log(self, namespace: str, pod: str) -> str:
         """The log of a pod's only container."""
@@ -128,7 +147,7 @@ class Kube:
         """Until the object is gone."""
         self.wait(f"{kind} {name} is gone", lambda: self.get(kind, name, namespace) is None, about=(namespace or "", name))
 
-    def wait(self, what: str, condition: Callable[[], T], *, limit: float = HANG, about: tuple[str, str] | None = None) -> T:
+    def wait(self, what: str, condition: Callable[[], T | None], *, limit: float = HANG, about: tuple[str, str] | None = None) -> T:
         """Until the condition is true; returns its value. The failure shows the events about an object."""
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:

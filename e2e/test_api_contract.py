@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.once
 def test_the_real_api_server_keeps_the_contract_that_the_double_keeps(kubeconfig: Path) -> None:
     root = Path(__file__).resolve().parent.parent
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/k8s", "-k", "contract"]

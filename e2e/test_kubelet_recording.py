@@ -11,15 +11,15 @@ import sys
 from pathlib import Path
 
 from dra_driver.sandbox.kubelet.calls import comparable
-from e2e.gpu_nodes import GpuNode
 from e2e.kube import Kube, claim, claim_ref, pod
+from e2e.process_nodes import ProcessGpuNode
 from e2e.recorded_driver import DRIVER
 
 RECORDING = Path(__file__).resolve().parent.parent / "tests" / "sandbox" / "kubelet_1_37.jsonl"
 
 
-def test_the_recording_is_what_the_real_kubelet_does(gpu_nodes: dict[str, GpuNode], kube: Kube, namespace: str) -> None:
-    node = gpu_nodes["node-b"]
+def test_the_recording_is_what_the_real_kubelet_does(process_nodes: dict[str, ProcessGpuNode], kube: Kube, namespace: str) -> None:
+    node = process_nodes["node-b"]
     record = node.node.root / "record.jsonl"
     record.unlink(missing_ok=True)
     kube.apply(
@@ -30,11 +30,10 @@ def test_the_recording_is_what_the_real_kubelet_does(gpu_nodes: dict[str, GpuNod
             "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
         }
     )
-    token = node.node.root / "token"
     command = [sys.executable, "-m", "e2e.recorded_driver", f"--node={node.name}", f"--server={node.cluster.server}", f"--ca={node.cluster.ca_file}"]
     root = str(Path(__file__).resolve().parent.parent)
     driver = node.node.spawn(
-        [*command, f"--token={token}", f"--record={record}"],
+        [*command, f"--token={node.token_file}", f"--record={record}"],
         log=node.cluster.settings.log / "recorded-driver.log",
         env={**os.environ, "PYTHONPATH": root},
     )

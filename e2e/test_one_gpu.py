@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -23,7 +24,7 @@ def claim_of(kube: Kube, namespace: str, pod: str) -> dict:  # type: ignore[type
     return claim
 
 
-def test_the_shipped_example_runs_and_sees_its_gpu_and_no_other(gpu_nodes: dict[str, GpuNode], kube: Kube, namespace: str) -> None:
+def test_the_shipped_example_runs_and_sees_its_gpu_and_no_other(gpu_nodes: Mapping[str, GpuNode], kube: Kube, namespace: str) -> None:
     kube.apply_file(MANIFESTS / "resourceclaimtemplate.yaml", namespace)
     (pod,) = kube.apply_file(MANIFESTS / "pod.yaml", namespace)
     name = pod["metadata"]["name"]
@@ -50,7 +51,7 @@ def test_the_shipped_example_runs_and_sees_its_gpu_and_no_other(gpu_nodes: dict[
     assert "libcuda.so.1" in kube.exec(namespace, name, "ls", "/usr/lib/x86_64-linux-gnu")
 
 
-def test_deletion_unprepares(gpu_nodes: dict[str, GpuNode], kube: Kube, namespace: str) -> None:
+def test_deletion_unprepares(gpu_nodes: Mapping[str, GpuNode], kube: Kube, namespace: str) -> None:
     kube.apply_file(MANIFESTS / "resourceclaimtemplate.yaml", namespace)
     (pod,) = kube.apply_file(MANIFESTS / "pod.yaml", namespace)
     name = pod["metadata"]["name"]

@@ -8,6 +8,7 @@ import pytest
 
 from e2e.gpu_nodes import GpuNode
 from e2e.kube import Kube, claim_ref, pod, template
+from e2e.process_nodes import ProcessGpuNode
 from e2e.test_sharing import gpus_in
 
 SIGNALS = [signal.SIGTERM, signal.SIGKILL]
@@ -48,16 +49,11 @@ def test_the_node_program_ends_in_the_middle_of_a_prepare(
     gpu_node: GpuNode, kube: Kube, namespace: str, running_pod: str, number: signal.Signals
 ) -> None:
     # Stopped, it accepts the kubelet's call and does not answer; so the call is under way when the process ends.
-    assert gpu_node.process is not None
-    gpu_node.process.send_signal(signal.SIGSTOP)
+    gpu_node.send_signal(signal.SIGSTOP)
     kube.create(pod(namespace, "during", [claim_ref("gpu", template="one-gpu")], node=gpu_node.name))
     kube.wait("the pod is bound", lambda: (found := kube.get("Pod", "during", namespace)) and found["spec"].get("nodeName"))
     kube.wait("the kubelet has begun with the pod", lambda: (found := kube.get("Pod", "during", namespace)) and found["status"].get("startTime"))
-    gpu_node.process.send_signal(number)
-    gpu_node.process.send_signal(signal.SIGCONT)
-    assert gpu_node.process.wait(30) in {0, -number}
-    gpu_node.process = None
-    gpu_node.start()
+    gpu_node.restart(number)
     gpu_node.wait_registered()
     kube.wait_running_after_a_failure(namespace, "during")
     assert_pods_come_and_go_with(gpu_node, kube, namespace, running_pod, "during")
@@ -76,19 +72,19 @@ def test_the_kubelet_restarts_between_calls(gpu_node: GpuNode, kube: Kube, names
 
 
 def test_the_kubelet_restarts_in_the_middle_of_a_prepare(gpu_node: GpuNode, kube: Kube, namespace: str, running_pod: str) -> None:
-    assert gpu_node.process is not None
-    gpu_node.process.send_signal(signal.SIGSTOP)
+    gpu_node.send_signal(signal.SIGSTOP)
     kube.create(pod(namespace, "during", [claim_ref("gpu", template="one-gpu")], node=gpu_node.name))
     kube.wait("the kubelet has begun with the pod", lambda: (found := kube.get("Pod", "during", namespace)) and found["status"].get("startTime"))
     gpu_node.node.restart_kubelet()
-    gpu_node.process.send_signal(signal.SIGCONT)
+    gpu_node.send_signal(signal.SIGCONT)
     kube.wait_running_after_a_failure(namespace, "during")
     assert_pods_come_and_go_with(gpu_node, kube, namespace, running_pod, "during")
 
 
 def test_a_pod_deleted_while_the_node_program_is_down_is_unprepared_when_it_is_back(
-    gpu_node: GpuNode, kube: Kube, namespace: str, running_pod: str
+    process_nodes: dict[str, ProcessGpuNode], kube: Kube, namespace: str, running_pod: str
 ) -> None:
+    gpu_node = process_nodes["node-a"]
     gpu_node.stop(signal.SIGKILL)
     kube.delete("Pod", running_pod, namespace)
     gpu_node.start()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from e2e.gpu_nodes import GpuNode
 from e2e.kube import Kube, claim, claim_ref, pod
+from e2e.process_nodes import ProcessGpuNode
 
 FIRST_ATTEMPT = "device.attributes['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"
 
 
 def test_the_selector_that_users_write_first_is_accepted_and_leaves_the_pod_pending(
-    gpu_nodes: dict[str, GpuNode], kube: Kube, namespace: str
+    gpu_nodes: Mapping[str, GpuNode], kube: Kube, namespace: str
 ) -> None:
     kube.create(claim(namespace, "wrong", selectors=[FIRST_ATTEMPT]))
     kube.create(pod(namespace, "stuck", [claim_ref("gpu", claim="wrong")]))
@@ -20,7 +23,7 @@ def test_the_selector_that_users_write_first_is_accepted_and_leaves_the_pod_pend
     assert kube.phase(namespace, "stuck") == "Pending"
 
 
-def test_a_selector_chooses_the_node_with_the_right_model(gpu_nodes: dict[str, GpuNode], kube: Kube, namespace: str) -> None:
+def test_a_selector_chooses_the_node_with_the_right_model(process_nodes: dict[str, ProcessGpuNode], kube: Kube, namespace: str) -> None:
     kube.create(claim(namespace, "ampere", selectors=["device.attributes['gpu.nvidia.com'].architecture == 'Ampere'"]))
     kube.create(pod(namespace, "a", [claim_ref("gpu", claim="ampere")]))
     kube.wait_running(namespace, "a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from e2e.gpu_nodes import GpuNode
 from e2e.kube import Kube, claim, claim_ref, pod, template
 from e2e.test_one_gpu import LIST_DEVICES, claim_of
@@ -30,7 +32,7 @@ def test_two_containers_of_a_pod_share_its_claim(gpu_node: GpuNode, kube: Kube, 
     assert gpus_in(kube, namespace, "a", "c0") == gpus_in(kube, namespace, "a", "c1")
 
 
-def test_two_pods_share_a_claim_and_it_stays_prepared_until_the_last_is_gone(gpu_nodes: dict[str, GpuNode], kube: Kube, namespace: str) -> None:
+def test_two_pods_share_a_claim_and_it_stays_prepared_until_the_last_is_gone(gpu_nodes: Mapping[str, GpuNode], kube: Kube, namespace: str) -> None:
     (stored,) = kube.apply(claim(namespace, "shared"))
     uid = stored["metadata"]["uid"]
     for name in ("a", "b"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -12,7 +13,7 @@ from e2e.kube import Kube
 BACK = 10.0  # seconds; both Go drivers leave a hole of 18 to 30
 
 
-def test_slices_have_the_exact_attributes_of_the_gpus(gpu_nodes: dict[str, GpuNode], kube: Kube) -> None:
+def test_slices_have_the_exact_attributes_of_the_gpus(gpu_nodes: Mapping[str, GpuNode], kube: Kube) -> None:
     node = gpu_nodes["node-a"]
     (published,) = node.slices()
     owner = kube.get("Node", "node-a")
@@ -113,5 +114,5 @@ def test_a_slice_changed_by_another_hand_is_put_right(gpu_node: GpuNode, kube: K
 
 
 @pytest.mark.parametrize("name", ["node-a", "node-b"])
-def test_every_node_has_its_own_pool(gpu_nodes: dict[str, GpuNode], name: str) -> None:
+def test_every_node_has_its_own_pool(gpu_nodes: Mapping[str, GpuNode], name: str) -> None:
     assert {one["spec"]["pool"]["name"] for one in gpu_nodes[name].slices()} == {name}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from e2e.gpu_nodes import GpuNode
 from e2e.kube import Kube, claim, claim_ref, pod
+from e2e.process_nodes import ProcessGpuNode
 
 
-def test_v1beta1_advertised_first_serves_pods(gpu_nodes: dict[str, GpuNode], kube: Kube, namespace: str) -> None:
-    node = gpu_nodes["node-b"]
+def test_v1beta1_advertised_first_serves_pods(process_nodes: dict[str, ProcessGpuNode], kube: Kube, namespace: str) -> None:
+    node = process_nodes["node-b"]
     node.stop()
     node.flags = ("--dra-versions=v1beta1.DRAPlugin,v1.DRAPlugin",)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dra_driver.errors import DraError, HostError, SettingsError
-from e2e.cluster import build, lifecycle, requirements
+from e2e.cluster import build, driver_image, lifecycle, requirements
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.processes import PartError
 from e2e.cluster.progress import Progress
@@ -77,6 +77,16 @@ def _build(options: argparse.Namespace) -> int:
     return 0
 
 
+def _image(options: argparse.Namespace) -> int:
+    progress = Progress()
+    image = driver_image.build(options.cache.absolute(), progress)
+    print(image)
+    if options.state.exists():
+        with progress.step(f"{driver_image.IMAGE} imported into every node"):
+            driver_image.give(Cluster.load(options.state.absolute()), image)
+    return 0
+
+
 def _exec(options: argparse.Namespace) -> int:
     requirements.check_root()
     cluster = Cluster.load(options.state.absolute())
@@ -121,6 +131,9 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("status", parents=[state], help="show every part and node; succeeds only if all is up").set_defaults(run=_status)
     commands.add_parser("build", parents=[cache], help="compile only, and print the directory of the binaries").set_defaults(run=_build)
+
+    image = commands.add_parser("image", parents=[state, cache], help="build the driver's image, and give it to the nodes where a cluster runs")
+    image.set_defaults(run=_image)
 
     inside = commands.add_parser("exec", parents=[state], help="run a command on a node: exec node-a -- ctr -n k8s.io containers ls")
     inside.add_argument("node")

@@ -32,7 +32,9 @@ BINARIES = {
     "containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
     "ctr": "github.com/containerd/containerd/v2/cmd/ctr",
     "etcd": "go.etcd.io/etcd/server/v3",
+    "helm": "helm.sh/helm/v4/cmd/helm",
 }
+PEER = MODULE / "cmd" / "benchpeer"  # what bench/ measures our node program against
 REPORT_EVERY = 10.0  # seconds between two lines about a build that runs
 
 _PACKAGE = re.compile(r"[\w.~/-]+")  # a line of `go build -v` that is no message
@@ -40,10 +42,7 @@ _PACKAGE = re.compile(r"[\w.~/-]+")  # a line of `go build -v` that is no messag
 
 def directory(cache: Path) -> Path:
     """Where the binaries of this module's present state lie, built or not."""
-    key = hashlib.sha256()
-    for content in (*((MODULE / name).read_bytes() for name in ("go.mod", "go.sum")), repr((FLAGS, BINARIES)).encode()):
-        key.update(hashlib.sha256(content).digest())
-    return cache / f"tools-{key.hexdigest()[:16]}"
+    return cache / f"tools-{_key(repr((FLAGS, BINARIES)).encode())}"
 
 
 def build(cache: Path, progress: Progress) -> Path:
@@ -51,8 +50,7 @@ def build(cache: Path, progress: Progress) -> Path:
     ready = directory(cache)
     if ready.is_dir():
         return ready
-    if shutil.which("go") is None:
-        raise HostError(f"missing on this machine: go, which compiles Kubernetes. Install Go {_go_version()} or later and put it on PATH")
+    _check_go()
     partial = ready.with_suffix(".partial")
     partial.mkdir(parents=True, exist_ok=True)
     log = cache / "build.log"
@@ -64,6 +62,36 @@ def build(cache: Path, progress: Progress) -> Path:
         _go_build(partial / "etcd", [BINARIES["etcd"]], log, progress)
     partial.rename(ready)
     return ready
+
+
+def build_peer(cache: Path, progress: Progress) -> Path:
+    """The benchmark peer, compiled as a release where it is not there yet. Raises HostError."""
+    sources = [source.read_bytes() for source in sorted(PEER.glob("*.go"))]
+    ready = cache / f"benchpeer-{_key(repr(FLAGS).encode(), *sources)}"
+    if ready.is_file():
+        return ready
+    _check_go()
+    cache.mkdir(parents=True, exist_ok=True)
+    log = cache / "build-benchpeer.log"
+    log.write_bytes(b"")
+    partial = ready.with_suffix(".partial")
+    with progress.step("benchmark peer compiled"):
+        _go_build(partial, [f"./{PEER.relative_to(MODULE)}"], log, progress)
+    partial.rename(ready)
+    return ready
+
+
+def _key(*contents: bytes) -> str:
+    """Names what is compiled from the module's present state and these contents."""
+    key = hashlib.sha256()
+    for content in (*((MODULE / name).read_bytes() for name in ("go.mod", "go.sum")), *contents):
+        key.update(hashlib.sha256(content).digest())
+    return key.hexdigest()[:16]
+
+
+def _check_go() -> None:
+    if shutil.which("go") is None:
+        raise HostError(f"missing on this machine: go, which compiles Kubernetes. Install Go {_go_version()} or later and put it on PATH")
 
 
 def _go_version() -> str:

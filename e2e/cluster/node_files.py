@@ -62,6 +62,7 @@ def kubelet_configuration(settings: Settings, node: str, resolver: str) -> dict[
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "4s",
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},  # tests kill programs often
         "featureGates": dict(settings.feature_gates),
     }
 

@@ -24,6 +24,7 @@ PROGRAMS = {
     "runc": "runc",
     "unshare": "util-linux",
 }
+IMAGE_PROGRAMS = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
 
 def program(name: str) -> str | None:
@@ -39,10 +40,23 @@ def check_root() -> None:
 
 def check_programs() -> None:
     """Raises HostError with all that is missing and the command that installs it."""
-    missing = {name: package for name, package in PROGRAMS.items() if program(name) is None}
+    missing = _missing(PROGRAMS)
     for plugin in CNI_PLUGINS:
         if not any((directory / plugin).exists() for directory in CNI_DIRECTORIES):
             missing[f"CNI plugin {plugin}"] = "containernetworking-plugins"
+    _refuse(missing)
+
+
+def check_image_programs() -> None:
+    """Raises HostError with what the build of the driver's image lacks and the command that installs it."""
+    _refuse(_missing(IMAGE_PROGRAMS))
+
+
+def _missing(programs: dict[str, str]) -> dict[str, str]:
+    return {name: package for name, package in programs.items() if program(name) is None}
+
+
+def _refuse(missing: dict[str, str]) -> None:
     if missing:
         packages = " ".join(sorted(set(missing.values())))
         raise HostError(f"missing on this machine: {', '.join(missing)}. Install them with: apt-get install --no-install-recommends {packages}")

@@ -12,7 +12,7 @@ import pytest
 from dra_driver.allocation.allocator import allocate, devices_in_use
 from dra_driver.allocation.matching import report
 from dra_driver.allocation.pools import DeviceId, gather_pools
-from dra_driver.errors import ClaimError, NoFitError, UnsupportedRequestError
+from dra_driver.errors import ClaimError, ClaimRetryError, NoFitError, UnsupportedRequestError
 from dra_driver.k8s.objects.resource import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 
 GO = json.loads((Path(__file__).parent / "allocations.json").read_text(encoding="utf-8"))["cases"]
@@ -168,11 +168,26 @@ def test_requests_that_fit_alone_but_not_together_do_not_fit() -> None:
         given(claim_of(request_of(name="x", count=2), request_of(name="y")), slice_of(gpu("a"), gpu("b")))
 
 
-def test_a_hopeless_search_ends() -> None:
-    """The scheduler would try all 10**10 ways to serve the first request."""
-    devices = [gpu(f"d{number:03}") for number in range(64)]
-    with pytest.raises(NoFitError, match="request y needs 1 and 0 of 64 devices fit"):
-        given(claim_of(request_of(name="x", count=10), request_of("false", name="y")), slice_of(*devices))
+def test_requests_that_together_ask_for_one_device_too_many_are_answered() -> None:
+    devices = [gpu(f"d{number:03}") for number in range(16)]
+    with pytest.raises(NoFitError, match="request x needs 8 and 16 of 16 devices fit; request y needs 9 and 16 of 16 devices fit"):
+        given(claim_of(request_of(name="x", count=8), request_of(name="y", count=9)), slice_of(*devices))
+
+
+@pytest.mark.parametrize("requests", [[request_of(name="x", count=10), request_of("false", name="y")], [request_of(name=n, count=8) for n in "xyz"]])
+def test_a_search_without_end_is_given_up(requests: list[dict[str, Any]]) -> None:
+    """The scheduler would try up to 10**10 combinations."""
+    devices = [gpu(f"d{number:03}") for number in range(23)]
+    with pytest.raises(
+        ClaimRetryError, match=r"no fit on node n within 100000 combinations \(the scheduler gives up after 10 s\): request x"
+    ) as error:
+        given(claim_of(*requests), slice_of(*devices))
+    assert not isinstance(error.value, NoFitError)
+
+
+def test_a_selector_that_fails_on_a_device_counts_more_than_too_few_devices() -> None:
+    with pytest.raises(ClaimError, match="device d/n/b: CEL runtime error: no such key: memory"):
+        given(claim_of(request_of(BIG, count=3)), slice_of(gpu("a"), {"name": "b"}))
 
 
 HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"

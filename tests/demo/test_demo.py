@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-import time
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
+from dra_driver.allocation.pools import Candidate
 from dra_driver.cli.demo import Options, run
 from dra_driver.cli.demo_steps import STEPS
+from dra_driver.cli.demo_texts import selectable
 from dra_driver.cli.screen import Screen, pretty
+from dra_driver.k8s.objects.resource import ResourceSlice
 
 PROFILES = {
     "h100-sxm-80gb": (8, "gpu-0000-1b-00-0", ("NVIDIA H100 80GB HBM3", "81559Mi", "9.0.0", "Hopper"), "/dev/nvidia0"),
@@ -26,19 +33,22 @@ TOO_BIG = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('800Gi'))
 WRONG_NAME = "device.attributes['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"
 
 
-def tell(options: Options, **console: object) -> tuple[int, str]:
-    output = io.StringIO()
-    status = run(options, Screen(STEPS, Console(file=output, **console)))  # type: ignore[arg-type]
-    return status, output.getvalue()
+PROGRAM = Path(sys.executable).with_name("dra-driver")
+
+
+def tell(options: Options, **console: Any) -> tuple[int, str]:
+    """Exit status, and what was said on stdout and stderr."""
+    output = Console(file=io.StringIO(), **console)
+    status = run(options, Screen(STEPS, output, output))
+    return status, output.file.getvalue()  # type: ignore[attr-defined]
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("dra-driver")
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=90, check=False, env=os.environ | environment)
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=90, check=False, env=os.environ | environment)
 
 
 def headings(output: str) -> list[str]:
-    return re.findall(r"^\[(\d+/\d+)\]", output, re.MULTILINE)
+    return re.findall(r"^\[\d+/\d+\] .*", output, re.MULTILINE)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -47,7 +57,7 @@ def test_the_command_tells_the_whole_life_of_a_claim(profile: str) -> None:
     ended = command("demo", "--profile", profile)
     output = ended.stdout
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert headings(output) == [f"{number}/{STEPS}" for number in range(1, STEPS + 1)]
+    assert [heading.split()[0] for heading in headings(output)] == [f"[{number}/{STEPS}]" for number in range(1, STEPS + 1)]
     assert "\x1b" not in output
     rows = [line for line in output.splitlines() if line.startswith(device[:9]) and cells[0] in line]
     assert len(rows) == gpus
@@ -57,6 +67,7 @@ def test_the_command_tells_the_whole_life_of_a_claim(profile: str) -> None:
     assert uid
     lines = output.splitlines()
     assert f"request gpu: device {device} of pool node-a, driver gpu.nvidia.com" in lines
+    assert "reserved for pod default/demo" in lines
     assert f"  k8s.gpu.nvidia.com/claim={uid[1]}-{device}" in lines
     assert '  "cdiVersion": "0.6.0",' in lines
     assert "NVIDIA_VISIBLE_DEVICES=void" in lines
@@ -75,30 +86,47 @@ def test_two_profiles_tell_different_stories_and_leave_nothing_behind() -> None:
     assert not {name for name in mine if name in first[1] + second[1]}
 
 
-def test_a_second_run_takes_seconds() -> None:
-    began = time.monotonic()
-    assert tell(Options("h100-sxm-80gb"))[0] == 0
-    assert time.monotonic() - began < 30
+def test_a_second_run_tells_the_same_steps() -> None:
+    (first, told), (second, told_again) = (tell(Options("h100-sxm-80gb")) for _ in range(2))
+    assert (first, second) == (0, 0)
+    assert headings(told) == headings(told_again)
+
+
+def test_mounts_are_counted_and_shown_only_in_full() -> None:
+    status, output = tell(Options("h100-sxm-80gb", gpus=1))
+    full_status, full = tell(Options("h100-sxm-80gb", gpus=1, full=True))
+    assert (status, full_status) == (0, 0)
+    mounts = full.count('"containerPath": ')
+    assert mounts > 10
+    assert output.count('"containerPath": ') == 1
+    assert f'"... {mounts - 1} more (--full shows them)"' in output
+    assert "more (--full" not in full
+    assert f"mounted into container main: {mounts} files of the driver\n" in output
+    assert full.count("\n  /usr/lib/x86_64-linux-gnu/libcuda.so") == 3
+    assert "\n  /usr/lib/" not in output
 
 
 def test_a_selector_that_matches_nothing_ends_with_1_and_the_reason_for_every_device() -> None:
-    ended = command("demo", "--selector", TOO_BIG)
+    ended = command("demo", "--selector", TOO_BIG, "--gpus", "64")
     assert ended.returncode == 1
-    assert "No device can be allocated: the pod stays Pending." in ended.stdout
-    assert "request gpu needs 1 and 0 of 8 devices fit" in ended.stdout
-    reasons = [line for line in ended.stdout.splitlines() if line.startswith("gpu-0000-") and f"selector #0 is false: {TOO_BIG}" in line]
-    assert len(reasons) == 8
+    assert "No device can be allocated: the pod stays Pending." in ended.stderr
+    assert "request gpu needs 1 and 0 of 64 devices fit" in ended.stderr
+    (heading,) = (number for number, line in enumerate(ended.stderr.splitlines()) if TOO_BIG in line)
+    reason, names = ended.stderr.splitlines()[heading : heading + 2]
+    assert re.fullmatch(r"64 devices, request gpu: claim default/demo-gpu-\w+: selector #0 is false: .*", reason)
+    assert len(set(re.findall(r"gpu-[0-9a-f]{4}-[0-9a-f]{2}-00-0", names))) == len(names.split()) == 64
     assert "NodePrepareResources" not in ended.stdout
+    assert "Pending" not in ended.stdout
     assert "Traceback" not in ended.stderr
 
 
-def test_a_selector_that_fails_shows_the_schedulers_error() -> None:
+def test_a_selector_that_fails_shows_the_schedulers_error_once() -> None:
     status, output = tell(Options("h100-sxm-80gb", gpus=2, selector=WRONG_NAME))
     assert status == 1
     assert len(re.findall(r"^gpu-\S+ +true +error *$", output, re.MULTILINE)) == 2
-    reasons = [line for line in output.splitlines() if re.match(r"gpu-\S+, request gpu: ", line)]
-    assert len(reasons) == 2
-    assert all("CEL runtime error: no such key: memory" in line for line in reasons)
+    assert output.count("CEL runtime error: no such key: memory") == 1
+    assert re.search(r"^claim default/demo-gpu-\w+: selector #0 fails: no such key: memory \(2 devices\)$", output, re.MULTILINE)
+    assert re.search(r"^2 devices, request gpu: claim \S+: selector #0 fails\n  gpu-0000-1b-00-0 gpu-0000-43-00-0$", output, re.MULTILINE)
 
 
 def test_another_selector_chooses_another_device() -> None:
@@ -119,7 +147,8 @@ def test_a_node_without_gpus_is_told_as_such() -> None:
     ("arguments", "text"),
     [
         (["--profile", "h100"], "GPU profile 'h100' does not exist; there are a100-sxm-40gb, h100-sxm-80gb"),
-        (["--gpus", "900"], "Invalid value for '--gpus'"),
+        (["--gpus", "900"], "900"),
+        (["--selector", ""], "--selector '': the API server would refuse it: "),
         (["--manifests", "/nowhere"], "manifest /nowhere/deviceclass.yaml: No such file or directory"),
         (["--selector", "device.driver =="], "--selector 'device.driver ==': the API server would refuse it: "),
         (["--nonsense"], "No such option: --nonsense"),
@@ -163,13 +192,67 @@ def test_a_claim_that_is_not_supported_yet_says_so(tmp_path: Path) -> None:
     assert "allocationMode 'All' is not supported yet" in output
 
 
-def test_a_narrow_terminal_folds_and_cuts_nothing() -> None:
-    status, output = tell(Options("h100-sxm-80gb", gpus=1), width=60, force_terminal=True, color_system="standard")
-    assert status == 0
+@pytest.mark.parametrize(("width", "selector"), [(80, None), (60, None), (60, TOO_BIG), (60, WRONG_NAME)])
+def test_a_narrow_terminal_breaks_only_between_words_and_cuts_nothing(width: int, selector: str | None) -> None:
+    status, output = tell(Options("h100-sxm-80gb", gpus=3, selector=selector), width=width, force_terminal=True, color_system="standard")
+    assert status == (0 if selector is None else 1)
     assert "\x1b[" in output
     assert "…" not in output
-    assert any(line.startswith("gpu-0000-1b-00-0") and "81559Mi" in line for line in output.splitlines())
-    assert "NVIDIA_VISIBLE_DEVICES=void" in output
+    lines = re.sub(r"\x1b\[[\d;]*m", "", output).splitlines()
+    one_word = re.compile(r'\s*("[\w./-]+": )?\S+')
+    assert [line for line in lines if len(line) > width and not one_word.fullmatch(line)] == []
+    assert any(line.startswith("gpu-0000-1b-00-0") and "81559Mi" in line for line in lines)
+    assert selector or "NVIDIA_VISIBLE_DEVICES=void" in lines
+
+
+def test_values_are_shown_as_cel_writes_them() -> None:
+    attributes = {
+        "name": {"string": "it's \\"},
+        "version": {"version": "9.0.0"},
+        "count": {"int": 1},
+        "ready": {"bool": True},
+        "both": {"ints": [1, 2]},
+    }
+    device = {"name": "a", "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    slice_ = msgspec.convert({"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": pool, "devices": [device]}}, ResourceSlice)
+    assert list(selectable(Candidate(slice_, 0))) == [
+        "  device.driver = 'd'",
+        "  device.attributes['d'].name = 'it\\'s \\\\'",
+        "  device.attributes['d'].version = semver('9.0.0')",
+        "  device.attributes['d'].count = 1",
+        "  device.attributes['d'].ready = true",
+        "  device.attributes['d'].both = [1, 2]",
+        "  device.capacity['d'].memory = quantity('80Gi')",
+    ]
+
+
+def test_a_demo_that_is_told_to_end_leaves_nothing_behind() -> None:
+    with subprocess.Popen([PROGRAM, "demo", "--full"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        # What it prints does not fit into the pipe, so it cannot end before the signal.
+        fcntl.fcntl(running.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        directory = next(Path(line.split()[1]).parent for line in running.stdout if line.startswith("driver_root: "))
+        assert directory.exists()
+        running.send_signal(signal.SIGTERM)
+        _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (128 + signal.SIGTERM, "")
+    assert not directory.exists()
+
+
+def test_without_a_command_the_help_goes_to_stderr() -> None:
+    ended = command(COLUMNS="100")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert [name for name in ("node", "controller", "demo") if re.search(rf"^\W*{name} +\w", ended.stderr, re.MULTILINE)] == [
+        "node",
+        "controller",
+        "demo",
+    ]
+    assert command("--help", COLUMNS="100").stdout.strip() == ended.stderr.strip()
+
+
+def test_the_version_is_the_packages() -> None:
+    assert command("--version").stdout == f"dra-driver {metadata.version('dra-driver')}\n"
 
 
 def test_the_node_program_is_started_without_what_people_need() -> None:
@@ -201,3 +284,11 @@ def test_wrong_settings_of_the_node_program_end_with_2() -> None:
 )
 def test_json_for_people_keeps_small_things_on_one_line(value: object, text: str) -> None:
     assert pretty(value) == text
+
+
+def test_json_is_broken_where_a_line_would_be_too_long() -> None:
+    value = {"a": "x" * 10, "b": [1, 2, 3]}
+    assert pretty(value, 33) == '{\n  "a": "xxxxxxxxxx",\n  "b": [1, 2, 3]\n}'
+    assert pretty(value, 40) == '{"a": "xxxxxxxxxx", "b": [1, 2, 3]}'
+    assert pretty(value, 40, before=9) == pretty(value, 33)
+    assert pretty({"key": [100, 200]}, 16) == '{\n  "key": [\n    100,\n    200\n  ]\n}'

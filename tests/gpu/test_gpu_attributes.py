@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_driver.gpu import attributes
-from dra_driver.gpu.inventory import Gpu, Inventory, discover
+from dra_driver.gpu.inventory import Gpu, discover
 from dra_driver.gpu.simulator import simulate
 from dra_driver.k8s.semver import Semver
 
@@ -200,9 +200,3 @@ def test_whatever_nvml_says_the_device_stays_within_the_api_s_limits(name: str |
         assert value is None or 0 < len(value.encode()) <= 64
         if attribute.version is not None:
             assert str(Semver.parse(attribute.version)) == attribute.version
-
-
-def test_uuid_and_name_come_from_the_same_gpu(inventory: Inventory) -> None:
-    for gpu in inventory.gpus:
-        device = attributes.device(gpu)
-        assert (device.name, device.attributes["uuid"].string) == (gpu.name, gpu.uuid)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dra_driver.daemon.paths import DeviceNumbers, RealHostPaths
+from dra_driver.daemon.settings import parse
 from dra_driver.errors import DeviceError, HostError
 from dra_driver.gpu.container_edits import common_edits, gpu_edits
 from dra_driver.gpu.inventory import Inventory
@@ -15,6 +16,8 @@ from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.simulator import simulate
 from dra_driver.gpu.simulator.driver_root import SimulatedHostPaths
 from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode, Mount
+from dra_driver.node.main import _gpus
+from dra_driver.node.settings import NodeSettings
 
 Node = tuple[Nvml, SimulatedHostPaths]
 
@@ -76,6 +79,40 @@ class HostWithOwnDev(RealHostPaths):
 
 def test_a_node_in_the_host_s_own_dev_needs_no_host_path(inventory: Inventory) -> None:
     assert gpu_edits(inventory.gpus[0], HostWithOwnDev()).device_nodes == (DeviceNode("/dev/nvidia0", type="c", major=195, minor=0),)
+
+
+def test_in_a_container_files_are_read_below_the_mount_and_named_by_their_host_path(h100: Node, inventory: Inventory) -> None:
+    root = h100[1].driver_root
+    mounted = SimulatedHostPaths(root, Path("/run/nvidia/driver"))
+    expected, edits = common_edits(h100[1], "575.57.08"), common_edits(mounted, "575.57.08")
+    assert [mount.host_path for mount in edits.mounts] == [mount.host_path.replace(str(root), "/run/nvidia/driver") for mount in expected.mounts]
+    assert [mount.container_path for mount in edits.mounts] == [mount.container_path for mount in expected.mounts]
+    assert [node.host_path for node in edits.device_nodes][:2] == ["/run/nvidia/driver/dev/nvidiactl", "/run/nvidia/driver/dev/nvidia-uvm"]
+    assert gpu_edits(inventory.gpus[0], mounted).device_nodes[0].host_path == "/run/nvidia/driver/dev/nvidia0"
+
+
+@pytest.mark.parametrize(
+    ("seen", "host", "path", "expected"),
+    [
+        pytest.param("/", None, "/dev/nvidia0", "/dev/nvidia0", id="on the host itself"),
+        pytest.param("/driver-root", "/", "/driver-root/dev/nvidia0", "/dev/nvidia0", id="the host's root, mounted"),
+        pytest.param(
+            "/driver-root", "/run/nvidia/driver", "/driver-root/usr/bin/nvidia-smi", "/run/nvidia/driver/usr/bin/nvidia-smi", id="a driver container"
+        ),
+        pytest.param("/driver-root", "/home/kubernetes/bin/nvidia", "/dev/nvidia0", "/dev/nvidia0", id="device nodes outside the driver root"),
+    ],
+)
+def test_a_path_below_the_driver_root_has_another_name_on_the_host(seen: str, host: str | None, path: str, expected: str) -> None:
+    assert RealHostPaths(Path(seen), Path(host) if host else None).on_host(Path(path)) == Path(expected)
+
+
+def test_the_node_program_reads_below_the_mount_and_tells_the_driver_root(tmp_path: Path) -> None:
+    arguments = ["--node-name=n", "--simulate=h100-sxm-80gb", "--driver-root=/run/nvidia/driver", f"--driver-root-mount={tmp_path / 'mount'}"]
+    _, paths = _gpus(parse(NodeSettings, "dra-driver node", arguments, {}))
+    assert paths.driver_root == tmp_path / "mount"
+    assert paths.on_host(paths.dev / "nvidia0") == Path("/run/nvidia/driver/dev/nvidia0")
+    _, paths = _gpus(parse(NodeSettings, "dra-driver node", [*arguments[:2], f"--driver-root={tmp_path / 'root'}"], {}))
+    assert paths.on_host(paths.dev / "nvidia0") == tmp_path / "root" / "dev" / "nvidia0"
 
 
 def test_a_gpu_without_its_node_is_an_error_until_the_node_is_there(h100: Node, inventory: Inventory) -> None:

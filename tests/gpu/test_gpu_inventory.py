@@ -70,6 +70,15 @@ def test_a_lost_gpu_is_left_out_with_its_problem_and_the_others_stay(h100: Node,
     assert [str(problem) for problem in found.problems] == [known]
 
 
+def test_a_gpu_in_mig_mode_is_no_whole_gpu(h100: Node, inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, paths = h100
+    first = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0))
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMigMode", lambda device: [int(nvml.nvmlDeviceGetUUID(device) == first), 0])
+    found = discover(nvml, paths)
+    assert found.gpus == inventory.gpus[1:]
+    assert "is in MIG mode" in found.problems[0].reason
+
+
 def test_a_gpu_with_a_malformed_address_is_left_out(h100: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml, paths = h100
     monkeypatch.setattr(nvml, "nvmlDeviceGetPciInfo", lambda _: pynvml.nvmlPciInfo_t(busId=b"nonsense"))

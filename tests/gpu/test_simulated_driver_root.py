@@ -11,7 +11,7 @@ import pytest
 
 from dra_driver.daemon.paths import DeviceNumbers, HostPaths
 from dra_driver.errors import HostError
-from dra_driver.gpu.simulator import simulate, tree
+from dra_driver.gpu.simulator import directory_tree, simulate
 from dra_driver.gpu.simulator.driver_root import SimulatedHostPaths, build
 from dra_driver.gpu.simulator.profile import Profile
 
@@ -42,7 +42,7 @@ def snapshot(root: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def test_real_nodes_have_the_numbers_of_the_driver(tmp_path: Path) -> None:
-    if not tree._may_make_nodes(tmp_path):
+    if not directory_tree._may_make_nodes(tmp_path):
         pytest.skip("this process may not make device nodes")
     paths = built(tmp_path)
     for name, (major, minor) in NODES.items():
@@ -65,6 +65,24 @@ def test_a_process_that_may_not_make_nodes_gets_stand_ins(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "mknod", refuse)
     assert (built(tmp_path).dev / "nvidiactl").is_file()
+
+
+def test_stand_ins_can_be_asked_for(tmp_path: Path) -> None:
+    _, paths = simulate("h100-sxm-80gb", tmp_path / "driver", gpus=1, seed="node-a", real_nodes=False)
+    assert (paths.dev / "nvidia0").is_file()
+
+
+def test_a_build_that_was_interrupted_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(path: Path, *_: object) -> None:
+        path.touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mknod", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            built(tmp_path)
+    assert (built(tmp_path, real_nodes=False).dev / "nvidia0").is_file()
+    assert not (tmp_path / ".probe").exists()
 
 
 def test_the_majors_are_those_of_proc_devices(tmp_path: Path) -> None:

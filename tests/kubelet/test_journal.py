@@ -78,12 +78,28 @@ def test_releasing_an_unknown_claim_is_fine(path: Path) -> None:
     journal.close()
 
 
-def test_two_processes_exclude_each_other_by_the_unique_index(path: Path) -> None:
+def test_two_processes_exclude_each_other(path: Path) -> None:
     ours, theirs = Journal(path), Journal(path)
     ours.reserve([entry("1", "a")])
     assert list(theirs.reserve([entry("2", "a")])) == ["2"]
     ours.close()
     theirs.close()
+
+
+def test_the_unique_index_is_the_last_line_against_a_second_holder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(path)
+    journal.reserve([entry("1", "a")])
+    monkeypatch.setattr(Journal, "_holder", lambda self, entry: None)
+    with pytest.raises(JournalError, match="UNIQUE constraint failed"):
+        journal.reserve([entry("2", "a")])
+    journal.close()
+
+
+def test_only_the_driver_may_read_it(path: Path) -> None:
+    journal = Journal(path)
+    journal.reserve([entry("1", "a")])
+    assert {one.stat().st_mode & 0o077 for one in path.parent.iterdir()} == {0}
+    journal.close()
 
 
 def test_concurrent_reservations_of_one_device_have_exactly_one_winner(path: Path) -> None:
@@ -140,6 +156,7 @@ def test_a_newer_journal_is_refused_and_left_untouched(path: Path) -> None:
     Journal(path).close()
     with sqlite3.connect(path) as db:
         db.execute("UPDATE meta SET value = 2 WHERE key = 'oldest_reader'")
+        db.execute("DROP TABLE devices")  # as a newer version may have done
     db.close()
     before = path.read_bytes()
     with pytest.raises(JournalError, match="written by a newer version"):
@@ -152,7 +169,7 @@ def test_an_unreadable_journal_is_an_error_that_names_the_file(path: Path, conte
     path.parent.mkdir()
     path.write_bytes(content)
     if content:
-        with pytest.raises(JournalError, match=r"state\.db: file is not a database"):
+        with pytest.raises(JournalError, match=r"state\.db: file is not a database; if it is damaged, drain the node"):
             Journal(path)
     else:
         Journal(path).close()  # an empty file is an empty database

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import queue
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError
+from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError, JournalError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
-from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSlice
-from dra_driver.kubelet import server, service
+from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, DeviceCapacity, ResourceSlice
+from dra_driver.kubelet import server, service, slices
+from dra_driver.kubelet.journal import Journal
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
 from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.kubelet.plugin import ClaimReference, DraPlugin
@@ -34,11 +39,11 @@ def paths(short: Path) -> PluginPaths:
 
 
 @pytest.fixture
-def start(client: Client, short: Path) -> Iterator[Callable[..., KubeletPlugin]]:
+def start(client: Client, api: ApiServer, short: Path) -> Iterator[Callable[..., KubeletPlugin]]:
     started: list[KubeletPlugin] = []
 
     def begin(versions: tuple[str, ...] = service.VERSIONS, devices: int = 8) -> KubeletPlugin:
-        plugin = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short), versions=versions)
+        plugin = KubeletPlugin(ToyDriver(), Client(api.connection, "plugin"), node=NODE, paths=paths(short), versions=versions)
         plugin.publisher.set_devices([Device(name=f"toy-{number}") for number in range(devices)])
         plugin.start()
         started.append(plugin)
@@ -170,7 +175,126 @@ def test_a_failing_api_server_is_tried_again_and_reported_once(
     told = [record for record in caplog.records if record.message.startswith("slices cannot be published")]
     assert len(told) == 1
     assert "no rights" in vars(told[0])["error"]
-    assert plugin.publisher.problem in {"", vars(told[0])["error"]}
+    assert plugin.publisher.published.wait(10)
+    assert plugin.publisher.problem == ""
+
+
+def test_what_the_api_server_stores_otherwise_is_written_once(client: Client, api: ApiServer, kubelet: StandInKubelet, short: Path) -> None:
+    plugin = KubeletPlugin(ToyDriver(), Client(api.connection, "plugin"), node=NODE, paths=paths(short))
+    plugin.publisher.set_devices([Device(name="toy-0", capacity={"memory": DeviceCapacity("81920Mi")})])  # stored as 80Gi
+    plugin.start()
+    (stored,) = wait_slices(client, complete(1))
+    assert stored.spec.devices[0].capacity["memory"].value == "80Gi"
+    plugin.publisher.published.clear()
+    plugin.publisher.wake()
+    assert plugin.publisher.published.wait(10)
+    (again,) = client.list(RESOURCE_SLICES).items
+    assert again.metadata.resource_version == stored.metadata.resource_version
+    again.spec.devices[0].capacity["memory"].value = "1Gi"
+    client.replace(RESOURCE_SLICES, again)
+    wait_slices(client, lambda now: now[0].spec.devices[0].capacity["memory"].value == "80Gi")
+    plugin.stop()
+
+
+def test_an_unexpected_failure_of_a_pass_delays_and_never_ends_it(
+    start: Start, client: Client, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([ZeroDivisionError("a bug")])
+    plan = slices.plan
+
+    def sometimes(*arguments: Any) -> slices.Changes:
+        for failure in failures:
+            raise failure
+        return plan(*arguments)
+
+    monkeypatch.setattr(slices, "plan", sometimes)
+    start()
+    wait_slices(client, complete(8))
+
+
+def test_an_unprepare_finds_a_worker_while_prepares_hang(start: Start, client: Client, api: ApiServer, kubelet: StandInKubelet) -> None:
+    start()
+    assert kubelet.wait_registered(DRIVER)
+    plugin = kubelet.registry.plugin(DRIVER)
+    held = allocated(client, "held", result("toy-0"))
+    plugin.prepare([ClaimReference(held.namespace, held.name, held.uid)])
+    slow = api.hang("GET", "resourceclaims", times=None)
+    refused: queue.Queue[str] = queue.Queue()
+
+    def prepare(number: int) -> None:
+        try:
+            plugin.prepare([ClaimReference("default", f"c{number}", f"uid-{number}")])
+        except ClaimRetryError as error:
+            refused.put(str(error))
+
+    threads = [threading.Thread(target=prepare, args=(number,)) for number in range(service.WORKERS)]
+    for thread in threads:
+        thread.start()
+    assert api.wait_for(lambda: slow.hits == service.LONGEST_QUEUE)
+    plugin.unprepare([ClaimReference(held.namespace, held.name, held.uid)])
+    for _ in range(service.WORKERS - service.LONGEST_QUEUE):
+        assert "other calls are being prepared" in refused.get(timeout=10)
+    slow.release()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_journal_that_fails_is_an_error_for_every_claim_of_the_call(
+    start: Start, client: Client, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start()
+    assert kubelet.wait_registered(DRIVER)
+    plugin = kubelet.registry.plugin(DRIVER)
+
+    def broken(self: Journal, what: object) -> None:
+        raise JournalError("disk I/O error")
+
+    monkeypatch.setattr(Journal, "reserve", broken)
+    monkeypatch.setattr(Journal, "release", broken)
+    claim = allocated(client, "c", result("toy-0"))
+    for call in (plugin.prepare, plugin.unprepare):
+        with pytest.raises(ClaimRetryError, match="disk I/O error"):
+            call([ClaimReference(claim.namespace, claim.name, claim.uid)])
+
+
+def test_a_start_repairs_cdi_specs_before_it_registers(start: Start, client: Client, kubelet: StandInKubelet, short: Path) -> None:
+    first = start()
+    assert kubelet.wait_registered(DRIVER)
+    claim = allocated(client, "c", result("toy-0"))
+    kubelet.registry.plugin(DRIVER).prepare([ClaimReference(claim.namespace, claim.name, claim.uid)])
+    first.stop()
+    (spec,) = paths(short).cdi.iterdir()
+    spec.unlink()
+    start()
+    assert spec.exists()
+
+
+def test_the_registrar_appears_last_and_goes_first(start: Start, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    for name in ("start", "unlink"):
+        real = getattr(server.SocketServer, name)
+
+        def told(self: server.SocketServer, real: Callable[[server.SocketServer], None] = real, name: str = name) -> None:
+            order.append(f"{name} {self.path.name}")
+            real(self)
+
+        monkeypatch.setattr(server.SocketServer, name, told)
+    start().stop()
+    registrar = f"{DRIVER}-reg.sock"
+    assert order == ["start dra.sock", f"start {registrar}", f"unlink {registrar}", "unlink dra.sock"]
+
+
+def test_a_stop_is_quick_and_quiet_while_the_api_server_is_away(
+    start: Start, api: ApiServer, kubelet: StandInKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = start()
+    assert plugin.publisher.published.wait(10)
+    fault = api.fail("GET", "resourceslices", status=503, times=None)
+    plugin.publisher.wake()
+    assert fault.hit.wait(10)
+    caplog.clear()
+    plugin.stop()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_second_instance_is_refused_and_the_first_goes_on(start: Start, kubelet: StandInKubelet) -> None:
@@ -190,22 +314,21 @@ def test_leftovers_of_a_killed_instance_are_replaced(start: Start, kubelet: Stan
     assert kubelet.wait_registered(DRIVER)
 
 
-@pytest.mark.parametrize("twenty", range(2))
-def test_restarts_in_a_row_register_every_time(start: Start, kubelet: StandInKubelet, client: Client, twenty: int) -> None:
-    for _ in range(10):
+def test_twenty_restarts_in_a_row_register_every_time(start: Start, kubelet: StandInKubelet) -> None:
+    for _ in range(20):
         plugin = start()
         assert plugin.registrar.registered.wait(10)
         assert kubelet.wait_registered(DRIVER)
         plugin.stop()
 
 
-def test_a_start_that_fails_leaves_nothing_behind(client: Client, short: Path) -> None:
+def test_a_start_that_fails_leaves_nothing_behind(client: Client, api: ApiServer, short: Path) -> None:
     plugin = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short))  # no registry directory: the kubelet is elsewhere
-    with pytest.raises(HostError, match=r"plugins_registry/toy\.example\.com-reg\.sock: cannot be created"):
+    with pytest.raises(HostError, match="plugins_registry: need a directory that is writable for the driver"):
         plugin.start()
     assert not server.is_served(paths(short).plugin / "dra.sock")
     paths(short).registry.mkdir()
-    again = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short))
+    again = KubeletPlugin(ToyDriver(), Client(api.connection, "again"), node=NODE, paths=paths(short))
     again.start()
     again.stop()
 

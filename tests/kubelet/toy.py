@@ -37,6 +37,7 @@ class ToyDriver:
         self.broken: set[str] = set()
         self.bug = ""
         self.node_path = "/dev/{}"
+        self.generation = "TOY"
 
     def plan(self, allocation: DeviceAllocationResult) -> Plan:
         planned = []
@@ -48,7 +49,7 @@ class ToyDriver:
             if result.device in self.broken:
                 raise HostError(f"device node of {result.device} is missing")
             edits = ContainerEdits(device_nodes=(DeviceNode(self.node_path.format(result.device)),))
-            planned.append(PlannedDevice(result, f"TOY-{result.device}", edits))
+            planned.append(PlannedDevice(result, f"{self.generation}-{result.device}", edits))
         return Plan(tuple(planned), ContainerEdits(env=("TOY=yes",)))
 
 

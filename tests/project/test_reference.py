@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from dra_driver.controller.class_controller import ClassController
+from dra_driver.controller.metrics import ControllerMetrics
+from dra_driver.controller.report import MEANINGS, WARNINGS, ClassReport, State
+from dra_driver.controller.settings import ControllerSettings
+from dra_driver.daemon.settings import Settings
 from dra_driver.gpu import attributes
 from dra_driver.gpu.inventory import discover
 from dra_driver.gpu.nvml import initialize
 from dra_driver.gpu.simulator import simulate
+from dra_driver.k8s.client import Client
+from dra_driver.k8s.config import Connection
 from dra_driver.node.settings import NodeSettings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "user" / "reference.md").read_text()
@@ -19,12 +28,13 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| `")]
 
 
-def test_every_setting_of_the_node_program_is_there_with_its_default_and_meaning() -> None:
+@pytest.mark.parametrize(("heading", "model"), [("Settings of the node program", NodeSettings), ("Settings of the controller", ControllerSettings)])
+def test_every_setting_is_there_with_its_default_and_meaning(heading: str, model: type[Settings]) -> None:
     expected = []
-    for name, field in NodeSettings.model_fields.items():
+    for name, field in model.model_fields.items():
         default = "required" if field.is_required() else f"`{field.default}`" if field.default not in (None, "") else ""
         expected.append([f"`--{name.replace('_', '-')}`", f"`{name.upper()}`", default, field.description])
-    assert rows("Settings of the node program") == expected
+    assert rows(heading) == expected
 
 
 def test_every_attribute_and_capacity_is_there_with_its_type(tmp_path: Path) -> None:
@@ -37,3 +47,22 @@ def test_every_attribute_and_capacity_is_there_with_its_type(tmp_path: Path) -> 
     listed = [[re.sub("`", "", row[0]), *row[1:]] for row in rows("Attributes and capacities of a GPU")]
     assert {row[0]: row[1] for row in listed if len(row) == 4} == {name: kind.rstrip("_") for name, kind in published.items()}
     assert {row[0] for row in listed if len(row) == 3} == set(device.capacity)
+
+
+def test_every_state_of_a_class_is_there_with_its_type_and_meaning() -> None:
+    assert set(MEANINGS) == set(State)
+    expected = [[f"`{state}`", "Warning" if state in WARNINGS else "Normal", text] for state, text in MEANINGS.items()]
+    assert rows("States of a DeviceClass") == expected
+
+
+def test_every_metric_of_the_controller_is_there_with_its_labels() -> None:
+    client = Client(Connection("http://localhost:1"), "test")
+    controller = ClassController(client)
+    controller.reports = {"one": ClassReport("one", "uid")}
+    expected = []
+    for metric in ControllerMetrics(controller, client).collect():
+        labels = dict.fromkeys(label for sample in metric.samples for label in sample.labels)
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        assert {"device", "node", "pool"}.isdisjoint(labels)
+        expected.append([f"`{name}`", metric.type, ", ".join(f"`{label}`" for label in labels), metric.documentation])
+    assert rows("Metrics of the controller") == expected

@@ -115,6 +115,17 @@ def test_a_plugin_that_refuses_the_good_news_is_not_registered(bed: Bed) -> None
         assert bed.kubelet.wait_registered(NAME)
 
 
+def test_an_error_that_nobody_expected_is_a_failure_and_repeated(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(bed.kubelet.registry, "_validated", lambda *_: 1 / 0)
+        with FakePlugin(bed.root) as plugin:
+            assert wait_failure(bed, plugin) == "RegisterPlugin error -- ZeroDivisionError: division by zero"
+            assert bed.kubelet.registry.plugins() == []
+            patched.undo()
+            assert bed.kubelet.wait_registered(NAME)
+            assert bed.kubelet.registry.failures == {}
+
+
 def test_the_end_of_the_socket_file_ends_the_registration(bed: Bed) -> None:
     with FakePlugin(bed.root) as plugin:
         assert bed.kubelet.wait_registered(NAME)

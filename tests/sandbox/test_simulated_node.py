@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.errors import ClaimRetryError, NoFitError, SettingsError
+from dra_driver.errors import ClaimRetryError, HostError, NoFitError, SettingsError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import PODS, Container, ContainerResourceClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
 from dra_driver.k8s.objects.meta import ObjectMeta
@@ -17,6 +17,7 @@ from dra_driver.node.driver import DRIVER
 from dra_driver.sandbox import manifests
 from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.control_plane import ControlPlane
+from dra_driver.sandbox.kubelet.stand_in import StandInKubelet
 from dra_driver.sandbox.node import SimulatedNode
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -127,11 +128,22 @@ def test_a_pod_cannot_end_while_the_node_program_is_down(world: World) -> None:
     assert world.cdi_files() == 0
 
 
+def test_old_slices_that_stay_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StandInKubelet, "wait_wiped", lambda *_: False)
+    with ApiServer() as api:
+        client = Client(api.connection, "test")
+        node = SimulatedNode(client, "node-a", profile="h100-sxm-80gb", gpus=1)
+        with pytest.raises(HostError, match="the kubelet has not removed the old ResourceSlices within 30 s"), node:
+            pass
+        assert not node.root.exists()
+        client.close()
+
+
 def test_an_unknown_profile_or_too_many_gpus_are_refused_and_leave_nothing_behind() -> None:
     with ApiServer() as api:
         client = Client(api.connection, "test")
         with pytest.raises(SettingsError, match=r"'h1000' does not exist; there are .*h100-sxm-80gb"):
             SimulatedNode(client, "node-a", profile="h1000")
-        with pytest.raises(SettingsError, match=r"simulate-gpus.*900"):
+        with pytest.raises(SettingsError, match="900"):
             SimulatedNode(client, "node-a", profile="h100-sxm-80gb", gpus=900)
         client.close()

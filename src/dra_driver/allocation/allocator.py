@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dra_driver.allocation.matching import claim_name, matches, report
 from dra_driver.allocation.pools import Candidate, DeviceId, Pool, gather_pools
-from dra_driver.errors import ClaimError, NoFitError, UnsupportedRequestError
+from dra_driver.errors import ClaimError, ClaimRetryError, NoFitError, UnsupportedRequestError
 from dra_driver.k8s.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dra_driver.k8s.objects.resource import (
     AllocationResult,
@@ -28,8 +28,8 @@ from dra_driver.k8s.objects.resource import (
 MAX_RESULTS = 32
 """Devices of one claim (`AllocationResultsMaxSize`)."""
 
-_PATIENCE = 10_000
-"""Steps after which the search asks whether it can succeed at all; the scheduler tries all combinations until its time is over."""
+_LIMIT = 100_000
+"""Combinations, complete or not, that the search looks at. The scheduler's limit is a time: `filterTimeout`, by default 10 s for each node."""
 
 
 def allocate(
@@ -43,13 +43,17 @@ def allocate(
     """The allocation of the claim on a node; `classes` by name, `in_use` as (driver, pool, device), see `devices_in_use`.
 
     Raises NoFitError when the devices do not suffice, UnsupportedRequestError for a field that is not supported yet, and ClaimError where the
-    scheduler gives up the pod: a missing class, a selector that does not compile or that fails on a device it comes to.
+    scheduler gives up the pod: a missing class, a selector that does not compile or that fails on a device it comes to. ClaimRetryError, where
+    there are more combinations than can be tried.
     """
     wanted = _wanted(claim, classes)
     pools = gather_pools(slices, node)
     search = _Search(claim, wanted, [candidate for pool in pools for candidate in pool.candidates()], frozenset(in_use))
     if not search.run():
-        raise NoFitError(_why(search, pools, node))
+        found = f"claim {claim_name(claim)}: no fit on node {node}"
+        if search.steps > _LIMIT:
+            raise ClaimRetryError(f"{found} within {_LIMIT} combinations (the scheduler gives up after 10 s): {_why(search, pools)}")
+        raise NoFitError(f"{found}: {_why(search, pools)}")
     return AllocationResult(
         devices=DeviceAllocationResult(
             results=[
@@ -126,63 +130,59 @@ def _unsupported(claim: ResourceClaim, path: str) -> UnsupportedRequestError:
 # The search -------------------------------------------------------------------------------------------------------
 
 
-@dataclass
 class _Search:
     """Depth first over requests and their devices; within a request combinations, not permutations."""
 
-    claim: ResourceClaim
-    wanted: Sequence[_Wanted]
-    candidates: Sequence[Candidate]
-    in_use: Collection[tuple[str, str, str]]
-    taken: list[tuple[_Wanted, Candidate]] = field(default_factory=list)
-    _known: dict[tuple[int, int], bool] = field(default_factory=dict)
-    _steps: int = 0
-    _hopeless: bool = False
+    def __init__(
+        self, claim: ResourceClaim, wanted: Sequence[_Wanted], candidates: Sequence[Candidate], in_use: Collection[tuple[str, str, str]]
+    ) -> None:
+        self.claim = claim
+        self.wanted = wanted
+        self.candidates = candidates
+        self.in_use = in_use
+        self.taken: list[tuple[_Wanted, Candidate]] = []
+        self.steps = 0
+        self._free = [candidate.id not in in_use for candidate in candidates]
+        self._known: dict[tuple[int, int], bool] = {}
 
     def run(self) -> bool:
-        """Whether `taken` satisfies all requests now."""
+        """Whether `taken` satisfies all requests now. If not, and `steps` is above the limit, nobody knows whether it can be."""
         return self._fill(0, 0, 0)
 
     def _fill(self, request: int, have: int, start: int) -> bool:
         """Takes what request number `request`, which has `have` devices, and all later ones still need."""
         if request == len(self.wanted):
             return True
-        self._steps += 1
         want = self.wanted[request]
         if have == want.count:
             return self._fill(request + 1, 0, 0)
+        self.steps += 1
+        if self._is_hopeless(request, want.count - have, start):
+            return False
         for position in range(start, len(self.candidates)):
-            if not self._is_free(position) or not self._is_selected(request, position):
+            if self.steps > _LIMIT:
+                return False
+            if not self._free[position] or not self._is_suitable(request, position):
                 continue
-            candidate = self.candidates[position]
-            if self._hopeless or _is_tainted(candidate):
-                continue
-            _require_plain(candidate)
-            self.taken.append((want, candidate))
+            _require_plain(self.candidates[position])
+            self.taken.append((want, self.candidates[position]))
+            self._free[position] = False
             if self._fill(request, have + 1, position + 1):
                 return True
+            self._free[position] = True
             self.taken.pop()
-        self._hopeless = self._hopeless or (self._steps > _PATIENCE and self._can_fit(request) < want.count)
         return False
 
-    def _can_fit(self, request: int) -> int:
-        """How many devices there are for the request, whatever the others take."""
-        return sum(
-            self._is_unused(position) and not _is_tainted(candidate) and self._is_selected(request, position)
-            for position, candidate in enumerate(self.candidates)
-        )
+    def _is_hopeless(self, request: int, missing: int, start: int) -> bool:
+        """Whether fewer devices are left than are missing. Not while one was never asked: its selector may fail, and that counts more."""
+        left = [self._known.get((request, position)) for position in range(start, len(self.candidates)) if self._free[position]]
+        return None not in left and sum(map(bool, left)) < missing
 
-    def _is_unused(self, position: int) -> bool:
-        return self.candidates[position].id not in self.in_use
-
-    def _is_free(self, position: int) -> bool:
-        return self._is_unused(position) and all(candidate is not self.candidates[position] for _, candidate in self.taken)
-
-    def _is_selected(self, request: int, position: int) -> bool:
+    def _is_suitable(self, request: int, position: int) -> bool:
         key = request, position
         if key not in self._known:
-            want = self.wanted[request]
-            self._known[key] = matches(self.candidates[position], want.device_class, self.claim, want.request)
+            want, candidate = self.wanted[request], self.candidates[position]
+            self._known[key] = matches(candidate, want.device_class, self.claim, want.request) and not _is_tainted(candidate)
         return self._known[key]
 
 
@@ -206,7 +206,7 @@ def _require_plain(candidate: Candidate) -> None:
             )
 
 
-def _why(search: _Search, pools: Sequence[Pool], node: str) -> str:
+def _why(search: _Search, pools: Sequence[Pool]) -> str:
     """How many devices were looked at for each request, and what spoke against them."""
     parts = []
     for want in search.wanted:
@@ -215,7 +215,7 @@ def _why(search: _Search, pools: Sequence[Pool], node: str) -> str:
         reasons = f" ({', '.join(f'{count} {reason}' for reason, count in against.items())})" if against else ""
         parts.append(f"request {want.name} needs {want.count} and {fitting} of {len(search.candidates)} devices fit{reasons}")
     parts += [f"pool {pool} is not used ({pool.unusable})" for pool in pools if pool.unusable]
-    return f"claim {claim_name(search.claim)}: no fit on node {node}: {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 def _against(candidate: Candidate, want: _Wanted, search: _Search) -> str:

@@ -20,13 +20,17 @@ _HINT = ". consider using CEL optional chaining (.? followed by orValue()) or gu
 
 @dataclass(frozen=True)
 class Answer:
-    """What one selector says of one device. `owner` is "class NAME" or "claim NAMESPACE/NAME", `error` the scheduler's text or empty."""
+    """What one selector says of one device. `owner` is "class NAME" or "claim NAMESPACE/NAME".
+
+    `error` is the scheduler's text or empty, `cause` the part of it that says what is wrong, and not where.
+    """
 
     owner: str
     index: int
     expression: str
     value: bool
     error: str = ""
+    cause: str = ""
 
     def __str__(self) -> str:
         return self.error or f"{self.owner}: selector #{self.index} is {str(self.value).lower()}"
@@ -75,16 +79,18 @@ def _answers(candidate: Candidate, device_class: DeviceClass, claim: ResourceCla
 
 def _answer(owner: str, index: int, selector: DeviceSelector, candidate: Candidate) -> Answer:
     if selector.cel is None:
-        return Answer(owner, index, "", value=False, error=f"{owner}: selector #{index}: CEL expression empty (unsupported selector type?)")
+        cause = "CEL expression empty (unsupported selector type?)"
+        return Answer(owner, index, "", value=False, error=f"{owner}: selector #{index}: {cause}", cause=cause)
     expression = selector.cel.expression
     try:
         value = _compiled(expression).matches(candidate.view)
     except CompileError as error:
-        return Answer(owner, index, expression, value=False, error=f"{owner}: selector #{index}: CEL compile error: {error}")
+        text = f"{owner}: selector #{index}: CEL compile error: {error}"
+        return Answer(owner, index, expression, value=False, error=text, cause=str(error))
     except EvaluationError as error:
         hint = _HINT if str(error).startswith("no such key:") else ""
         text = f"{owner}: selector #{index} on device {candidate.id}: CEL runtime error: {error}{hint}"
-        return Answer(owner, index, expression, value=False, error=text)
+        return Answer(owner, index, expression, value=False, error=text, cause=str(error))
     return Answer(owner, index, expression, value)
 
 

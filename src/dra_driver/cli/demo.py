@@ -13,7 +13,7 @@ from pathlib import Path
 
 import dra_driver
 from dra_driver.cel import Environment
-from dra_driver.cli.demo_steps import NODE, STEPS, Demo
+from dra_driver.cli.demo_steps import MANIFESTS, NODE, STEPS, Demo
 from dra_driver.cli.screen import Screen
 from dra_driver.errors import CompileError, DraError, SettingsError
 from dra_driver.k8s.client import Client
@@ -23,17 +23,19 @@ from dra_driver.sandbox import manifests
 from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.node import SimulatedNode
 
-MANIFESTS = ("deviceclass.yaml", "resourceclaimtemplate.yaml")
-
 
 @dataclass(frozen=True)
 class Options:
-    """What a person can choose. `gpus` None is the profile's number, `manifests` None the source tree's; an empty `selector` keeps the template's."""
+    """What a person can choose. `gpus` None is the profile's number, `manifests` None the source tree's, `selector` None the template's.
+
+    `full` prints what else is only counted.
+    """
 
     profile: str
     gpus: int | None = None
     manifests: Path | None = None
-    selector: str = ""
+    selector: str | None = None
+    full: bool = False
 
 
 def run(options: Options, screen: Screen | None = None) -> int:
@@ -47,7 +49,7 @@ def run(options: Options, screen: Screen | None = None) -> int:
             stack.callback(client.close)
             began = time.monotonic()
             node = stack.enter_context(SimulatedNode(client, NODE, profile=options.profile, gpus=options.gpus))
-            matched = Demo(screen, client, node).tell(options.profile, objects)
+            matched = Demo(screen, client, node, full=options.full).tell(options.profile, objects)
             if matched:
                 screen.lines("", f"Done in {time.monotonic() - began:.1f} s.")
             return 0 if matched else 1
@@ -55,7 +57,7 @@ def run(options: Options, screen: Screen | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except DraError as error:
-        screen.failure("", f"The demo cannot go on: {error}")
+        screen.failure(f"The demo cannot go on: {error}")
         return 1
 
 
@@ -65,7 +67,7 @@ def _read_manifests(options: Options) -> list[TopLevel]:
     for kind in (DeviceClass, ResourceClaimTemplate):
         if not any(isinstance(obj, kind) for obj in objects):
             raise SettingsError(f"manifests in {directory}: found no {kind.__name__} in {' and '.join(MANIFESTS)}, one is needed")
-    if options.selector:
+    if options.selector is not None:
         try:
             Environment().compile(options.selector)
         except CompileError as error:

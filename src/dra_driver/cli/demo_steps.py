@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-
-import msgspec
+from collections import Counter, defaultdict
 
 from dra_driver.allocation.matching import DeviceReport, report
 from dra_driver.allocation.pools import Candidate, gather_pools
+from dra_driver.cli.demo_texts import COLUMNS, cells, devices, one_line, requests, selectable, verdict, with_one_mount
 from dra_driver.cli.screen import Screen
 from dra_driver.errors import ClaimError
 from dra_driver.k8s.client import Client
@@ -18,36 +17,28 @@ from dra_driver.k8s.objects.resource import (
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
-    Device,
     DeviceClass,
-    DeviceSelector,
-    ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimTemplate,
 )
 from dra_driver.sandbox import manifests
 from dra_driver.sandbox.container import StartedContainer
 from dra_driver.sandbox.control_plane import ControlPlane
-from dra_driver.sandbox.kubelet.calls import Call
 from dra_driver.sandbox.node import SimulatedNode
 
 NODE = "node-a"
 POD = "demo"
 STEPS = 13
-COLUMNS = {
-    "model": "productName",
-    "compute capability": "cudaComputeCapability",
-    "architecture": "architecture",
-    "NUMA node": "resource.kubernetes.io/numaNode",
-}
-"""Attributes in the table of devices."""
+MANIFESTS = ("deviceclass.yaml", "resourceclaimtemplate.yaml")
 
 
 class Demo:
     """The steps, in the order of `tell`."""
 
-    def __init__(self, screen: Screen, client: Client, node: SimulatedNode) -> None:
+    def __init__(self, screen: Screen, client: Client, node: SimulatedNode, *, full: bool = False) -> None:
         self._screen = screen
+        self._full = full
+        self._calls_told = 0
         self._client = client
         self._node = node
         self._control_plane = ControlPlane(client)
@@ -93,8 +84,7 @@ class Demo:
             "The kubelet sees the registrar socket, asks whose it is, and tells that the driver is accepted.",
             who="the kubelet of the node, which watches /var/lib/kubelet/plugins_registry",
         )
-        for call in self._node.kubelet.calls:
-            self._call(call)
+        self._calls()
 
     def _slices(self, candidates: list[Candidate]) -> None:
         self._screen.step(
@@ -104,25 +94,25 @@ class Demo:
         )
         published = self._client.list(RESOURCE_SLICES).items
         self._screen.lines(*(f"ResourceSlice {found.metadata.name}: {len(found.spec.devices)} devices of {found.spec.driver}" for found in published))
-        self._screen.table(["device", "memory", *COLUMNS], [_cells(candidate.device) for candidate in candidates])
+        self._screen.table(["device", "memory", *COLUMNS], [cells(candidate.device) for candidate in candidates])
         if candidates:
-            self._screen.lines(f"What selectors can ask, with the values of {candidates[0].device.name}:", *_selectable(candidates[0]))
+            self._screen.lines(f"What selectors can ask, with the values of {candidates[0].device.name}:", *selectable(candidates[0]))
 
     def _install(self, objects: list[TopLevel]) -> ResourceClaimTemplate:
         self._screen.step(
             "DeviceClass and ResourceClaimTemplate are created",
             "A class says which devices are meant at all, a template what a pod asks of them; both select by CEL expressions.",
-            who="an admin and a user, by `kubectl apply -f manifests/`",
+            who=f"an admin and a user, by `kubectl apply -f` of {' and '.join(MANIFESTS)}",
         )
         for obj in objects:
             manifests.create(self._client, obj)
             self._screen.lines(f"{obj}")
             if isinstance(obj, DeviceClass):
-                self._screen.lines(*(f"  selector: {_one_line(selector)}" for selector in obj.spec.selectors))
+                self._screen.lines(*(f"  selector: {one_line(selector)}" for selector in obj.spec.selectors))
             if isinstance(obj, ResourceClaimTemplate):
-                for name, request in _requests(obj):
+                for name, request in requests(obj):
                     self._screen.lines(f"  request {name}: {request.count or 1} of class {request.device_class_name}")
-                    self._screen.lines(*(f"    selector: {_one_line(selector)}" for selector in request.selectors))
+                    self._screen.lines(*(f"    selector: {one_line(selector)}" for selector in request.selectors))
         return next(obj for obj in objects if isinstance(obj, ResourceClaimTemplate))
 
     def _claim(self, template: ResourceClaimTemplate) -> tuple[Pod, ResourceClaim]:
@@ -146,12 +136,13 @@ class Demo:
     def _selectors(self, claim: ResourceClaim, candidates: list[Candidate]) -> list[tuple[str, DeviceReport]]:
         self._screen.step(
             "Selectors are evaluated",
-            "Every expression of class and claim must be true of a device; an error on any device stops the scheduling of the pod.",
-            who="kube-scheduler, which evaluates the same CEL",
+            "Every expression of class and claim must be true of a device; "
+            "an error on a device that the search comes to stops the scheduling of the whole pod.",
+            who="kube-scheduler, which evaluates the same CEL, but stops at the first device that matches; here all are shown",
         )
         classes = {found.metadata.name: found for found in self._client.list(DEVICE_CLASSES).items}
         everything: list[tuple[str, DeviceReport]] = []
-        for name, request in _requests(claim):
+        for name, request in requests(claim):
             if request.device_class_name not in classes:
                 continue
             reports = report(candidates, classes[request.device_class_name], claim, request)
@@ -163,13 +154,12 @@ class Demo:
     def _answers(self, reports: list[DeviceReport]) -> None:
         if not reports:
             return
-        headings = [f"{answer.owner} selector #{answer.index}" for answer in reports[0].answers]
+        headings = [f"{answer.owner.split()[0]} #{answer.index}" for answer in reports[0].answers]
         rows = [[one.device.device, *("error" if answer.error else str(answer.value).lower() for answer in one.answers)] for one in reports]
         self._screen.table(["device", *headings], rows)
-        for heading, answers in zip(headings, zip(*(one.answers for one in reports), strict=True), strict=True):
-            errors = [answer.error for answer in answers if answer.error]
-            if errors:
-                self._screen.lines(f"{heading}: {len(errors)} errors, the first: {errors[0]}")
+        errors = [answer for one in reports for answer in one.answers if answer.error]
+        failures = Counter(f"{answer.owner}: selector #{answer.index} fails: {answer.cause}" for answer in errors)
+        self._screen.lines(*(f"{text} ({devices(count)})" for text, count in failures.items()))
 
     def _allocation(self, pod: Pod, claim: ResourceClaim) -> Pod:
         self._screen.step(
@@ -181,19 +171,17 @@ class Demo:
         allocated = self._client.get(RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
         for result in allocated.status.allocation.devices.results if allocated.status.allocation else ():
             self._screen.lines(f"request {result.request}: device {result.device} of pool {result.pool}, driver {result.driver}")
-        self._screen.lines(*(f"reserved for {consumer.resource} {consumer.name}" for consumer in allocated.status.reserved_for))
+        self._screen.lines(*(f"reserved for pod {pod.metadata.namespace}/{consumer.name}" for consumer in allocated.status.reserved_for))
         return pod
 
     def _nothing_fits(self, error: ClaimError, candidates: list[Candidate], reports: list[tuple[str, DeviceReport]]) -> None:
-        self._screen.failure("", "No device can be allocated: the pod stays Pending. The scheduler's reason:", str(error))
-        if not candidates:
-            self._screen.lines("", f"The pool of node {NODE} has no devices.")
-        else:
-            self._screen.lines("", "Device by device:")
+        groups: defaultdict[str, list[str]] = defaultdict(list)
         for request, one in reports:
-            answer = one.decisive
-            what = "matches" if answer is None else answer.error or f"{answer}: {' '.join(answer.expression.split())}"
-            self._screen.lines(f"{one.device.device}, request {request}: {what}")
+            groups[f"request {request}: {verdict(one)}"].append(one.device.device)
+        details = [line for what, names in groups.items() for line in (f"{devices(len(names))}, {what}", f"  {' '.join(names)}")]
+        if not candidates:
+            details = [f"The pool of node {NODE} has no devices."]
+        self._screen.failure("No device can be allocated: the pod stays Pending. The scheduler's reason:", str(error), "", *details)
 
     def _prepare(self, pod: Pod) -> dict[str, StartedContainer]:
         self._screen.step(
@@ -201,10 +189,8 @@ class Demo:
             "The driver reads the claim, notes it in its journal, writes a CDI spec for it and answers with the CDI names.",
             who="the kubelet of the chosen node calls the driver before it starts the pod",
         )
-        calls = len(self._node.kubelet.calls)
         containers = self._node.start_pod(pod)
-        for call in self._node.kubelet.calls[calls:]:
-            self._call(call)
+        self._calls()
         return containers
 
     def _cdi_spec(self, pod: Pod) -> None:
@@ -215,7 +201,8 @@ class Demo:
         )
         for path in sorted(self._node.settings.cdi_dir.iterdir()):
             self._screen.lines(f"{path}:")
-            self._screen.json(json.loads(path.read_text()))
+            spec = json.loads(path.read_text())
+            self._screen.json(spec if self._full else with_one_mount(spec))
         for container in pod.spec.containers:
             names = self._node.kubelet.cdi_device_ids(pod, container)
             self._screen.lines(f"CDI names of container {container.name}:", *(f"  {name}" for name in names))
@@ -227,10 +214,13 @@ class Demo:
             who="containerd or CRI-O",
         )
         for name, container in containers.items():
-            self._screen.lines(f"environment of container {name}:", *container.environment)
+            self._screen.lines(f"environment of container {name}:")
+            self._screen.verbatim(*container.environment)
             self._screen.lines(f"device nodes of container {name}:")
             self._screen.lines(*(f"  {node.path}  {node.type} {node.major}:{node.minor}  {node.permissions}" for node in container.device_nodes))
-            self._screen.lines(f"files mounted into container {name}:", *(f"  {mount.container_path}" for mount in container.mounts))
+            self._screen.lines(f"mounted into container {name}: {len(container.mounts)} files of the driver")
+            if self._full:
+                self._screen.lines(*(f"  {mount.container_path}" for mount in container.mounts))
 
     def _unprepare(self, pod: Pod, claim: ResourceClaim) -> None:
         self._screen.step(
@@ -239,10 +229,8 @@ class Demo:
             who="the kubelet calls the driver, and lets the pod go only when that succeeded",
         )
         self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace)
-        calls = len(self._node.kubelet.calls)
         self._node.kubelet.unprepare_pod(pod)
-        for call in self._node.kubelet.calls[calls:]:
-            self._call(call)
+        self._calls()
         left = [path.name for path in self._node.settings.cdi_dir.iterdir() if claim.metadata.uid in path.name]
         self._screen.lines(f"CDI specs of the claim: {', '.join(left) or 'none'}")
 
@@ -267,30 +255,10 @@ class Demo:
         registered = [plugin.driver for plugin in self._node.kubelet.registry.plugins()]
         self._screen.lines(f"registered drivers: {', '.join(registered) or 'none'}")
 
-    def _call(self, call: Call) -> None:
-        self._screen.lines(f"call of {call.method}")
-        self._screen.json(call.request, label="request: ")
-        self._screen.json(call.response, label="answer: ")
-
-
-def _cells(device: Device) -> list[str]:
-    memory = device.capacity.get("memory")
-    values = {name: next(iter(msgspec.to_builtins(attribute).values()), "") for name, attribute in device.attributes.items()}
-    return [device.name, memory.value if memory else "", *(str(values.get(name, "")) for name in COLUMNS.values())]
-
-
-def _selectable(candidate: Candidate) -> Iterator[str]:
-    view = candidate.view
-    yield f"  device.driver = {view.driver}"
-    for what, domains in (("attributes", view.attributes), ("capacity", view.capacity)):
-        for domain, values in domains.items():
-            yield from (f"  device.{what}['{domain}'].{name} = {value}" for name, value in values.items())
-
-
-def _one_line(selector: DeviceSelector) -> str:
-    return " ".join(selector.cel.expression.split()) if selector.cel else ""
-
-
-def _requests(owner: ResourceClaimTemplate | ResourceClaim) -> list[tuple[str, ExactDeviceRequest]]:
-    spec = owner.spec.spec if isinstance(owner, ResourceClaimTemplate) else owner.spec
-    return [(request.name, request.exactly) for request in spec.devices.requests if request.exactly]
+    def _calls(self) -> None:
+        """What the kubelet has asked the driver since this was last told."""
+        for call in self._node.kubelet.calls[self._calls_told :]:
+            self._screen.lines(f"call of {call.method}")
+            self._screen.json(call.request, label="request: ")
+            self._screen.json(call.response, label="answer: ")
+            self._calls_told += 1

@@ -16,6 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from dra_driver.node.main import main as node  # noqa: PLC0415  without rich and typer
 
         sys.exit(node(given[1:]))
+    if given[:1] == ["controller"]:
+        from dra_driver.controller.main import main as controller  # noqa: PLC0415
+
+        sys.exit(controller(given[1:]))
     from dra_driver.cli.people import app  # noqa: PLC0415  rich and typer cost a node program memory
 
     app(given, prog_name="dra-driver")

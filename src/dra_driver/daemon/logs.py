@@ -53,3 +53,23 @@ def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("urllib3").setLevel(logging.WARNING)
+
+
+class Trouble:
+    """Something that fails again and again: told when it begins, when its reason changes and when it ends, not at every attempt.
+
+    `reason` is "" while all is well.
+    """
+
+    def __init__(self, logger: logging.Logger, failing: str, working: str, **about: object) -> None:
+        self.reason = ""
+        self._log = logger
+        self._failing, self._working, self._about = failing, working, about
+
+    def tell(self, reason: str) -> None:
+        """The outcome of an attempt: why it failed, "" if it did not."""
+        if reason and reason != self.reason:
+            self._log.error(self._failing, extra=self._about | {"error": reason})
+        elif self.reason and not reason:
+            self._log.info(self._working, extra=self._about)
+        self.reason = reason

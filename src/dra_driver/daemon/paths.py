@@ -24,7 +24,7 @@ class HostPaths(Protocol):
     """The host as the node program sees it.
 
     `driver_root` is the directory below which the NVIDIA driver's libraries and programs lie ("/" or "/run/nvidia/driver"); `dev`, `sys` and `proc`
-    are the kernel's trees. A path below `driver_root` or `dev` is also the path that the container runtime uses, so both must see it alike.
+    are the kernel's trees. All of them are paths of this program; what the container runtime is told is `on_host` of them.
     """
 
     @property
@@ -47,16 +47,37 @@ class HostPaths(Protocol):
         """The procfs tree."""
         ...
 
+    def on_host(self, path: Path) -> Path:
+        """The host's path of what this program sees at `path`."""
+        ...
+
+    def __hash__(self) -> int:
+        """A value: what was found on a host can be kept by it."""
+        ...
+
     def device_numbers(self, path: Path) -> DeviceNumbers:
         """The numbers of a device node; HostError when it is missing or no device node."""
         ...
 
 
 @dataclass(frozen=True)
-class RealHostPaths:
-    """The kernel's own trees; the driver root is a setting."""
+class DriverRoot:
+    """The driver root as this program sees it, and its path on the host where that is another: in a container it is mounted somewhere else."""
 
     driver_root: Path = Path("/")
+    host_driver_root: Path | None = None
+
+    def on_host(self, path: Path) -> Path:
+        """Below the driver root the host's path of it, else the same path."""
+        if self.host_driver_root is None or not path.is_relative_to(self.driver_root):
+            return path
+        return self.host_driver_root / path.relative_to(self.driver_root)
+
+
+@dataclass(frozen=True)
+class RealHostPaths(DriverRoot):
+    """The kernel's own trees; the driver root is a setting."""
+
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
 

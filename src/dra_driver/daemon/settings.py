@@ -58,5 +58,5 @@ def _flag(name: str) -> str:
 def _explain(problem: Any) -> str:
     name = str(problem["loc"][0]) if problem["loc"] else ""
     found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
-    message = problem["msg"].removeprefix("Value error, ")
+    message = "is required" if problem["type"] == "missing" else problem["msg"].removeprefix("Value error, ")
     return f"{_flag(name)} ({name.upper()}): {message}{found}" if name else message

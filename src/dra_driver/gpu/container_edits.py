@@ -8,6 +8,7 @@ Devices come in as CDI device nodes only, with type and numbers: what is injecte
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from dra_driver.daemon.paths import HostPaths
@@ -29,7 +30,7 @@ def common_edits(paths: HostPaths, driver_version: str) -> ContainerEdits:
         # A container with the legacy NVIDIA runtime as well would otherwise get all GPUs from it.
         env=("NVIDIA_VISIBLE_DEVICES=void",),
         device_nodes=tuple(_node(paths, name) for name in (*_CONTROL_NODES, *optional)),
-        mounts=(*_library_mounts(paths.driver_root, driver_version), *_program_mounts(paths.driver_root)),
+        mounts=_mounts(paths, driver_version, driver_files.stamp(paths.driver_root)),
     )
 
 
@@ -42,26 +43,32 @@ def gpu_edits(gpu: Gpu, paths: HostPaths) -> ContainerEdits:
 
 
 def _node(paths: HostPaths, name: str) -> DeviceNode:
-    host = paths.dev / name
-    numbers = paths.device_numbers(host)
-    path = f"/dev/{name}"
-    return DeviceNode(path, host_path="" if str(host) == path else str(host), type=numbers.kind, major=numbers.major, minor=numbers.minor)
+    seen = paths.dev / name
+    numbers = paths.device_numbers(seen)
+    host, path = str(paths.on_host(seen)), f"/dev/{name}"
+    return DeviceNode(path, host_path="" if host == path else host, type=numbers.kind, major=numbers.major, minor=numbers.minor)
 
 
-def _library_mounts(driver_root: Path, driver_version: str) -> list[Mount]:
+@functools.lru_cache(maxsize=1)
+def _mounts(paths: HostPaths, driver_version: str, stamp: tuple[object, ...]) -> tuple[Mount, ...]:  # noqa: ARG001  (a part of the cache's key)
+    """Found once for each state of the driver root: looking through its thousands of files takes longer than all else that a prepare does."""
+    return (*_library_mounts(paths, driver_version), *_program_mounts(paths))
+
+
+def _library_mounts(paths: HostPaths, driver_version: str) -> list[Mount]:
     # Programs ask for libcuda.so.1, a link that only ldconfig in the container could make. So each library is mounted under the names of its links
     # as well, and no hook has to run in the container.
     return [
-        _mount(driver_root, library, library.with_name(name))
-        for library, names in driver_files.libraries(driver_root, driver_version).items()
+        _mount(paths, library, library.with_name(name))
+        for library, names in driver_files.libraries(paths.driver_root, driver_version).items()
         for name in names
     ]
 
 
-def _program_mounts(driver_root: Path) -> list[Mount]:
-    return [_mount(driver_root, program, program) for program in driver_files.programs(driver_root)]
+def _program_mounts(paths: HostPaths) -> list[Mount]:
+    return [_mount(paths, program, program) for program in driver_files.programs(paths.driver_root)]
 
 
-def _mount(driver_root: Path, host: Path, shown_as: Path) -> Mount:
+def _mount(paths: HostPaths, file: Path, shown_as: Path) -> Mount:
     """In the container a file has the path that it has below the driver root."""
-    return Mount(str(host), f"/{shown_as.relative_to(driver_root)}", _READ_ONLY)
+    return Mount(str(paths.on_host(file)), f"/{shown_as.relative_to(paths.driver_root)}", _READ_ONLY)

@@ -1,11 +1,12 @@
 """Where the driver's user space lies below a driver root: its 64-bit libraries in one directory, its programs in another.
 
-Nothing is remembered: the driver may be installed or replaced at any time, so every call looks again.
+The driver may be installed or replaced at any time, so every call looks again. Whoever remembers an answer asks `stamp` whether it still holds.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from dra_driver.errors import HostError
@@ -24,6 +25,24 @@ _LIBRARY_DIRECTORIES = (
 _PROGRAM_DIRECTORIES = ("usr/bin", "usr/local/bin", "bin")
 
 _PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
+
+
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a directory's times are sure to change with its content: the kernel's clock for files is coarse."""
+
+
+def stamp(driver_root: Path) -> tuple[object, ...]:
+    """Equal to a former one only if since then nothing came, went or was renamed in the directories that are looked into here."""
+    found: list[object] = []
+    for directory in (*_LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES):
+        try:
+            seen = os.stat(f"{driver_root}/{directory}")  # noqa: PTH116  (on the way of every prepare)
+        except OSError:
+            found.append(None)
+        else:
+            settled = seen.st_mtime_ns + _SETTLED < time.time_ns()
+            found.append((seen.st_dev, seen.st_ino, seen.st_mtime_ns) if settled else object())
+    return tuple(found)
 
 
 def library_directory(driver_root: Path) -> Path:

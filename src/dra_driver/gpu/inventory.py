@@ -132,6 +132,7 @@ def _read(nvml: Nvml, paths: HostPaths, index: int, driver_version: str, cuda_dr
         pci_bus_id = pci.canonical(text(nvml.nvmlDeviceGetPciInfo(handle).busId))
         uuid = text(nvml.nvmlDeviceGetUUID(handle))
         minor = nvml.nvmlDeviceGetMinorNumber(handle)
+        mig_mode = _optional(lambda: nvml.nvmlDeviceGetMigMode(handle))
         name = _optional(lambda: text(nvml.nvmlDeviceGetName(handle)))
         brand = _optional(lambda: nvml.nvmlDeviceGetBrand(handle))
         architecture = _optional(lambda: nvml.nvmlDeviceGetArchitecture(handle))
@@ -140,6 +141,9 @@ def _read(nvml: Nvml, paths: HostPaths, index: int, driver_version: str, cuda_dr
         mode = _optional(lambda: nvml.nvmlDeviceGetAddressingMode(handle))
     except (pynvml.NVMLError, DeviceError) as error:
         return GpuProblem(index, pci_bus_id, uuid, str(error))
+    if mig_mode is not None and mig_mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+        # CUDA cannot use such a GPU as a whole, only the MIG devices on it.
+        return GpuProblem(index, pci_bus_id, uuid, "is in MIG mode, and MIG devices are not supported yet; switch it off with nvidia-smi -mig 0")
     return Gpu(
         uuid=uuid,
         pci_bus_id=pci_bus_id,

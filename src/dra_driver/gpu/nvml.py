@@ -11,6 +11,8 @@ import ctypes
 from pathlib import Path
 from typing import Any, Protocol
 
+import pynvml
+
 from dra_driver.errors import HostError
 from dra_driver.gpu import driver_files
 
@@ -21,10 +23,7 @@ class Nvml(Protocol):
     """The functions of pynvml that we call. A handle is opaque; every function raises pynvml.NVMLError."""
 
     def nvmlInit(self) -> None:
-        """To be called before any other; counted."""
-
-    def nvmlShutdown(self) -> None:
-        """Undoes one nvmlInit."""
+        """To be called before any other. Nothing undoes it: NVML goes with the process, since a call that hangs could not be waited for."""
 
     def nvmlSystemGetDriverVersion(self) -> str:
         """Such as 575.57.08."""
@@ -62,6 +61,9 @@ class Nvml(Protocol):
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
         """pynvml.c_nvmlMemory_t in bytes; not supported where GPU and CPU share the memory."""
 
+    def nvmlDeviceGetMigMode(self, device: Any) -> list[int]:
+        """Current and pending mode, NVML_DEVICE_MIG_*; not supported by GPUs without MIG."""
+
     def nvmlDeviceGetAddressingMode(self, device: Any) -> int:
         """NVML_DEVICE_ADDRESSING_MODE_*; unknown to older drivers."""
 
@@ -72,8 +74,6 @@ def load(driver_root: Path) -> Nvml:
     HostError while it is missing or unreadable: the driver may still be installing, so the same call may succeed later. A library stays mapped
     until the process ends; asking for another one is a HostError too.
     """
-    import pynvml  # noqa: PLC0415  (100 ms, and only the real node needs it)
-
     path = str(driver_files.library_directory(driver_root) / LIBRARY)
     # pynvml opens a fixed name through the loader's search path, but not if its handle is set already.
     with pynvml.libLoadLock:
@@ -91,8 +91,6 @@ def load(driver_root: Path) -> Nvml:
 
 def initialize(nvml: Nvml) -> None:
     """nvmlInit; HostError with what to do when the driver does not answer."""
-    import pynvml  # noqa: PLC0415
-
     try:
         nvml.nvmlInit()
     except pynvml.NVMLError as error:

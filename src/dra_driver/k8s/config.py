@@ -50,8 +50,12 @@ class Connection:
     namespace: str = "default"
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.server)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # brackets, or a port out of range
+            usable = False
+        if not usable:
             raise SettingsError(f"API server address {self.server!r}: need http(s)://host[:port], for example https://10.96.0.1:443")
 
     def ssl_context(self) -> ssl.SSLContext | None:
@@ -136,8 +140,6 @@ def in_cluster(environ: Mapping[str, str] = os.environ, directory: Path = SERVIC
 
 def explicit(server: str, *, ca_file: Path | None = None, token_file: Path | None = None, namespace: str = "default") -> Connection:
     """An address with files. Without `ca_file` the system's certificates are trusted."""
-    if ca_file and not ca_file.is_file():
-        raise SettingsError(f"CA file {ca_file} of API server {server}: no such file; need PEM certificates that signed the server's")
     return Connection(server.rstrip("/"), TokenFile(token_file) if token_file else None, ca_file, namespace=namespace)
 
 
@@ -196,4 +198,4 @@ def find(
         return in_cluster()
     if (Path.home() / ".kube" / "config").exists():
         return kubeconfig()
-    raise SettingsError("no API server: give its address, set KUBECONFIG, or run in a pod with a service account")
+    raise SettingsError("no API server: give --api-server (API_SERVER) or --kubeconfig (KUBECONFIG), or run in a pod with a service account")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Generic
 
 from dra_driver.daemon.clock import Clock, SystemClock
+from dra_driver.daemon.logs import Trouble
 from dra_driver.errors import ApiError, ApiGoneError, ApiUnavailableError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.meta import K, Kind, ObjectMeta
@@ -39,6 +40,7 @@ class Reflector(Generic[K]):
 
     `silence` is how long a watch may say nothing, not even a bookmark, before its connection counts as dead (the server sends one a minute);
     `relist` is how long, in seconds, the copy lives without being compared with a full list. Both are the watchdogs of a loop without alarms.
+    `longest_pause` is the limit of the growing pauses, in seconds.
     `lists`, `watches`, `events`, `failures` and `handler_failures` count.
     """
 
@@ -54,6 +56,7 @@ class Reflector(Generic[K]):
         clock: Clock | None = None,
         silence: float = SILENCE,
         relist: float = RELIST,
+        longest_pause: float = LONGEST_PAUSE,
     ) -> None:
         self.synced = threading.Event()
         self.lists = self.watches = self.events = self.failures = self.handler_failures = 0
@@ -65,11 +68,13 @@ class Reflector(Generic[K]):
         self._clock = clock or SystemClock()
         self._silence = silence
         self._relist = relist
+        self._longest_pause = longest_pause
         self._lock = threading.Lock()
         self._objects: dict[Key, K] = {}
         self._resource_version = ""
         self._listed = self._active = self._clock.monotonic()
         self._pauses = 0
+        self._trouble = Trouble(log, "list or watch failed, will be tried again", "list and watch work again", kind=kind.name)
         self._watch: Watch[K] | None = None
 
     def items(self) -> dict[Key, K]:
@@ -116,7 +121,8 @@ class Reflector(Generic[K]):
             self._resource_version = ""
         except ApiError as error:
             self.failures += 1
-            log.warning("list or watch failed", extra={"kind": self._kind.name, "error": str(error), "failures": self.failures})
+            if not stop.is_set():
+                self._trouble.tell(str(error))
             if isinstance(error, ApiUnavailableError) and error.retry_after:
                 wish = error.retry_after
         except Exception:
@@ -135,6 +141,7 @@ class Reflector(Generic[K]):
         self.lists += 1
         listing = self._client.list(self._kind, self._namespace, **self._selectors, deadline=0)
         self._active = self._listed = self._clock.monotonic()
+        self._trouble.tell("")
         found = {_key(item.metadata): item for item in listing.items}
         for key in self.items().keys() - found.keys():
             self._put(key, None)
@@ -162,6 +169,7 @@ class Reflector(Generic[K]):
     def _take(self, event: WatchEvent[K]) -> None:
         self.events += 1
         self._active = self._clock.monotonic()
+        self._trouble.tell("")
         if event.type != "BOOKMARK" and event.metadata.name:
             self._put(_key(event.metadata), None if event.type == "DELETED" else event.object)
         if event.metadata.resource_version:

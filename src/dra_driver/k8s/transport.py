@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
+_LEAST_TIMEOUT = 0.1
 _POOL_SIZE = 64
 _BACKOFF = tenacity.wait_random_exponential(multiplier=0.4, max=5.0)
 
@@ -107,7 +108,7 @@ class Transport:
         )
 
         def once() -> bytes:
-            left = end - self._clock.monotonic() if deadline else READ_TIMEOUT
+            left = max(end - self._clock.monotonic(), _LEAST_TIMEOUT) if deadline else READ_TIMEOUT  # a pause may end late
             timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, left), read=min(READ_TIMEOUT, left))
             return self._send(method, path, query, body, timeout, stream=False).data
 
@@ -163,7 +164,7 @@ class Transport:
         if self._credentials and (authorization := self._credentials.header()):
             headers["Authorization"] = authorization
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             return self._pool.request(

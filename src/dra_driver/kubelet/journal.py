@@ -9,6 +9,7 @@ Schema changes only add; `meta.oldest_reader` tells which schema version a progr
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -83,19 +84,17 @@ class Journal:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(
+                os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            )  # claims may carry secrets; SQLite keeps the mode for its other files
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_TIMEOUT_MS}"):
-                self._db.execute(f"PRAGMA {pragma}")
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-            oldest_reader = self._db.execute("SELECT value FROM meta WHERE key = 'oldest_reader'").fetchone()[0]
         except (OSError, sqlite3.Error) as error:
             raise JournalError(f"journal {path}: {error}; the plugin directory must be writable and on a local file system") from error
-        if oldest_reader > SCHEMA_VERSION:
+        try:
+            self._open()
+        except BaseException:
             self._db.close()
-            raise JournalError(
-                f"journal {path}: written by a newer version (needs schema {oldest_reader}, this program knows {SCHEMA_VERSION}); "
-                "the file is left untouched, install the newer version again"
-            )
+            raise
 
     def close(self) -> None:
         """Closes the file."""
@@ -129,6 +128,27 @@ class Journal:
         """Forgets the claims in one commit; unknown UIDs are fine."""
         with self._writing():
             self._db.executemany("DELETE FROM claims WHERE uid = ?", [(uid,) for uid in uids])
+
+    def _open(self) -> None:
+        try:
+            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+                self._check_version()
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_TIMEOUT_MS}"):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        except sqlite3.DatabaseError as error:
+            raise JournalError(
+                f"journal {self._path}: {error}; if it is damaged, drain the node, move the file and its -wal and -shm away and start again"
+            ) from error
+
+    def _check_version(self) -> None:
+        """Before anything is written: a file that a newer version needs stays as it is."""
+        (oldest_reader,) = self._db.execute("SELECT value FROM meta WHERE key = 'oldest_reader'").fetchone()
+        if oldest_reader > SCHEMA_VERSION:
+            raise JournalError(
+                f"journal {self._path}: written by a newer version (needs schema {oldest_reader}, this program knows {SCHEMA_VERSION}); "
+                "the file is left untouched, install the newer version again"
+            )
 
     def _select(self, where: str, arguments: tuple[str, ...]) -> list[Entry]:
         # `where` is one of two constants of this class; values are bound.

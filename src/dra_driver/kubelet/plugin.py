@@ -1,7 +1,7 @@
 """A kubelet plugin: sockets, registration, claims and slices of one driver, put together and in the right order.
 
-Start: journal → repaired CDI files → service socket → registrar socket, so that the kubelet never finds a registrar whose service is not there.
-Stop: registrar socket away (the kubelet stops calling), running calls end, service socket away. Slices stay: the next instance finds them.
+Start: journal → repaired CDI files → slices → service socket → registrar socket, so that the kubelet never finds a registrar whose service is
+not there. Stop is the reverse: the registrar socket goes first, then running calls end. Slices stay for the next instance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from dra_driver.kubelet.publisher import Publisher
 from dra_driver.kubelet.registration import Registrar
 from dra_driver.kubelet.server import SocketServer
 
-SERVICE_WORKERS = 16
 REGISTRAR_WORKERS = 2
 STOP_GRACE = 5.0
 
@@ -46,7 +45,7 @@ class PluginPaths:
 
 
 class KubeletPlugin:
-    """One driver on one node.
+    """One driver on one node. Stopping it closes `client`.
 
     `versions` are the DRAPlugin versions to serve, the most wanted first; `interceptors` see every call of the kubelet.
     """
@@ -70,7 +69,7 @@ class KubeletPlugin:
         self._boot_id = boot_id
         self._supervisor = Supervisor()
         self._undo = ExitStack()
-        self._service = SocketServer(paths.plugin / "dra.sock", workers=SERVICE_WORKERS, interceptors=interceptors)
+        self._service = SocketServer(paths.plugin / "dra.sock", workers=service.WORKERS, interceptors=interceptors)
         self._registry = SocketServer(paths.registry / f"{driver.name}-reg.sock", workers=REGISTRAR_WORKERS, interceptors=interceptors)
         self.registrar = Registrar(driver.name, self._service.path, versions)
         self.publisher = Publisher(client, driver=driver.name, node=node)
@@ -94,18 +93,32 @@ class KubeletPlugin:
         undo(journal.close)
         cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
         cdi.check_writable()
+        _check_registry(self._paths.registry)
         keeper = ClaimKeeper(self._driver, self._client, journal, cdi)
         undo(keeper.close)
         keeper.restore()
+        undo(self._supervisor.stop, STOP_GRACE)
+        self._supervisor.start("watch-slices", self.publisher.watch)
+        self._supervisor.start("publish-slices", self.publisher.publish, wake=self._interrupt)
         service.add_to(self._service.grpc, keeper, self._versions)
         undo(self._service.stop, STOP_GRACE)
         self._service.start()
         plugin_registration_pb2_grpc.add_RegistrationServicer_to_server(self.registrar, self._registry.grpc)
         undo(self._registry.stop, 0)
         self._registry.start()
-        undo(self._supervisor.stop, STOP_GRACE)
-        self._supervisor.start("watch-slices", self.publisher.watch)
-        self._supervisor.start("publish-slices", self.publisher.publish, wake=self.publisher.wake)
+
+    def _interrupt(self) -> None:
+        """When everything is to stop, calls that wait for the API server have no purpose any more."""
+        self.publisher.wake()
+        self._client.close()
+
+
+def _check_registry(directory: Path) -> None:
+    """The kubelet makes this directory; if we made it, we would wait for a kubelet that looks elsewhere."""
+    if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
+        raise HostError(
+            f"registry directory {directory}: need a directory that is writable for the driver; the kubelet makes it, is it the kubelet's?"
+        )
 
 
 def _lock_directory(directory: Path) -> int:
@@ -117,7 +130,9 @@ def _lock_directory(directory: Path) -> int:
         raise HostError(f"plugin directory {directory}: {error.strerror}; it must be writable for the driver") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except OSError as error:
         os.close(descriptor)
-        raise InstanceConflictError(f"plugin directory {directory} is used by another live instance; stop that one first") from error
+        if isinstance(error, BlockingIOError):
+            raise InstanceConflictError(f"plugin directory {directory} is used by another live instance; stop that one first") from error
+        raise HostError(f"plugin directory {directory}: cannot be locked: {error.strerror}; it must be on a local file system") from error
     return descriptor

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import socket
 import stat
 from collections.abc import Sequence
@@ -40,10 +41,10 @@ def is_served(path: Path) -> bool:
         probe.settimeout(1.0)
         try:
             probe.connect(str(path))
-        except TimeoutError:
-            return True  # a full backlog belongs to somebody
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return False
+        except OSError:
+            return True  # a full backlog, or no permission: it belongs to somebody
         return True
 
 
@@ -60,7 +61,7 @@ class SocketServer:
     def start(self) -> None:
         """Binds and serves. HostError when the directory cannot be used, InstanceConflictError when the socket is alive."""
         self._remove_leftover()
-        hidden = self.path.with_name(f".{os.getpid()}")
+        hidden = self.path.with_name(f".{secrets.token_hex(3)}")  # other drivers start in this directory too, perhaps with our process number
         try:
             self.grpc.add_insecure_port(f"unix:{hidden}")
             self.grpc.start()

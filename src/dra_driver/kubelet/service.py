@@ -7,6 +7,7 @@ Each call gets one entry for each claim asked for, and no other: the kubelet tre
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -18,6 +19,9 @@ from dra_driver.kubelet.claims import ClaimKeeper, PreparedDevice
 from dra_driver.kubelet.journal import ClaimKey
 
 log = logging.getLogger(__name__)
+
+WORKERS = 64  # threads, made when they are needed
+LONGEST_QUEUE = 48  # prepares at a time; the rest of the workers is for unprepares, which pods that end wait for
 
 V1 = "v1.DRAPlugin"
 V1BETA1 = "v1beta1.DRAPlugin"
@@ -33,8 +37,9 @@ class _WireClaim(Protocol):
 class _Service:
     """The methods of DRAPlugin. `messages` is the generated module of one version."""
 
-    def __init__(self, keeper: ClaimKeeper, messages: Any) -> None:
+    def __init__(self, keeper: ClaimKeeper, messages: Any, prepares: threading.Semaphore) -> None:
         self._keeper = keeper
+        self._prepares = prepares
         self._messages = messages
         self._version = messages.DESCRIPTOR.package.rpartition(".")[2]
         self._has_share_id = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
@@ -43,10 +48,14 @@ class _Service:
         """Prepares all claims of the request; errors are per claim."""
         claims = self._keys("prepare", request.claims)
         response = self._messages.NodePrepareResourcesResponse()
+        if not self._prepares.acquire(blocking=False):
+            return self._all_failed(response, claims, "prepare", ClaimRetryError(f"{LONGEST_QUEUE} other calls are being prepared; try again later"))
         try:
             outcomes = self._keeper.prepare(claims)
         except Exception as error:  # noqa: BLE001  the journal, or a bug: all claims of this call fail, none of another call
             return self._all_failed(response, claims, "prepare", error)
+        finally:
+            self._prepares.release()
         for claim in claims:
             outcome = outcomes[claim.uid]
             entry = response.claims[claim.uid]
@@ -99,10 +108,11 @@ class _V1Beta1(_Service, dra_v1beta1_pb2_grpc.DRAPluginServicer):
 
 def add_to(server: grpc.Server, keeper: ClaimKeeper, versions: Iterable[str] = VERSIONS) -> None:
     """Serves DRAPlugin for `keeper` on `server` in the given versions."""
+    prepares = threading.Semaphore(LONGEST_QUEUE)
     for version in versions:
         if version == V1:
-            dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_V1(keeper, dra_v1_pb2), server)
+            dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_V1(keeper, dra_v1_pb2, prepares), server)
         elif version == V1BETA1:
-            dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(_V1Beta1(keeper, dra_v1beta1_pb2), server)
+            dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(_V1Beta1(keeper, dra_v1beta1_pb2, prepares), server)
         else:
             raise ValueError(f"unknown DRAPlugin version {version}; known are {', '.join(VERSIONS)}")

@@ -36,7 +36,7 @@ class Changes:
 
 
 def check_devices(devices: Sequence[Device]) -> None:
-    """SliceError for what the API server would refuse, or would accept although no scheduler can use it."""
+    """SliceError for mistakes that would keep the whole pool from being published or used: names, their uniqueness, numbers and lengths of values."""
     seen: set[str] = set()
     for index, device in enumerate(devices):
         where = f"devices[{index}]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dra_driver.daemon.paths import HostPaths
-from dra_driver.errors import ClaimError
+from dra_driver.errors import ClaimError, UnsupportedRequestError
 from dra_driver.gpu import container_edits
 from dra_driver.gpu.attributes import device
 from dra_driver.gpu.inventory import Gpu, Inventory
@@ -32,6 +32,10 @@ class GpuDriver:
 
     def plan(self, allocation: DeviceAllocationResult) -> Plan:
         """Whole GPUs: their device nodes and the driver's libraries, as they are on the host now. No NVML call."""
+        if allocation.config:
+            raise UnsupportedRequestError(
+                f"the class or the claim has a configuration (opaque, driver {DRIVER}); none is supported yet, whole GPUs need none: remove it"
+            )
         planned = [(result, self._gpu(result)) for result in allocation.results]
         return Plan(
             devices=tuple(PlannedDevice(result, gpu.uuid, container_edits.gpu_edits(gpu, self._paths)) for result, gpu in planned),
@@ -39,6 +43,8 @@ class GpuDriver:
         )
 
     def _gpu(self, result: DeviceRequestAllocationResult) -> Gpu:
+        if result.share_id:
+            raise UnsupportedRequestError(f"request {result.request}: device {result.device} is allocated as a share; sharing is not supported yet")
         if result.pool != self._pool:
             raise ClaimError(
                 f"request {result.request}: device {result.device} is in pool {result.pool}, this node has pool {self._pool}; "

@@ -6,6 +6,7 @@ Here, and nowhere else, it is decided whether the GPUs are real or simulated.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from dra_driver.gpu import attributes
 from dra_driver.gpu import nvml as management_library
 from dra_driver.gpu.inventory import discover
 from dra_driver.gpu.nvml import Nvml
-from dra_driver.k8s import config
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
 from dra_driver.node.driver import GpuDriver
@@ -45,10 +45,7 @@ class NodeProgram:
             for reading in attributes.problems(gpu):
                 log.warning("attribute left out", extra={"problem": reading})
         self._driver = GpuDriver(settings.node_name, inventory, paths)
-        connection = config.find(
-            server=settings.api_server, ca_file=settings.ca_file, token_file=settings.token_file, kubeconfig_path=settings.kubeconfig
-        )
-        self._client = Client(connection, USER_AGENT)
+        self._client = Client(settings.connection(), USER_AGENT)
         self.plugin = KubeletPlugin(
             self._driver,
             self._client,
@@ -70,11 +67,12 @@ class NodeProgram:
 
 
 def _gpus(settings: NodeSettings) -> tuple[Nvml, HostPaths]:
+    root, host_root = settings.driver_root_mount or settings.driver_root, settings.driver_root
     if settings.simulate:
         from dra_driver.gpu.simulator import simulate  # noqa: PLC0415  only here, so that a real node never loads it
 
-        return simulate(settings.simulate, settings.driver_root, gpus=settings.simulate_gpus, seed=settings.node_name)
-    return management_library.load(settings.driver_root), RealHostPaths(driver_root=settings.driver_root)
+        return simulate(settings.simulate, root, host_root=host_root, gpus=settings.simulate_gpus, seed=settings.node_name)
+    return management_library.load(root), RealHostPaths(root, host_root)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,6 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201  there is no log before there are settings
         return 2
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes plain lines into our log; failures reach us as exceptions
     logs.configure(settings.log_level)
     log.info("starting", extra={"settings": effective(settings)})
     # Blocked before any thread starts, and taken by sigwait: a handler would not run while the main thread waits and the kernel gave the signal

@@ -57,7 +57,8 @@ class SimulatedNode:
         self._client.create(NODES, Node(metadata=ObjectMeta(name=self.name)))
         self.kubelet.start()
         self._undo.callback(self.kubelet.stop)
-        self.kubelet.wait_wiped(START_LIMIT)
+        if not self.kubelet.wait_wiped(START_LIMIT):
+            raise HostError(f"node {self.name}: the kubelet has not removed the old ResourceSlices within {START_LIMIT:.0f} s")
         self._undo.callback(self._end_program)
         self._start_program()
 

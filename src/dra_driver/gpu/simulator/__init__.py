@@ -10,13 +10,16 @@ from dra_driver.gpu.simulator.nvml import SimulatedNvml
 from dra_driver.gpu.simulator.profile import Profile
 
 
-def simulate(profile_name: str, root: Path, *, gpus: int | None = None, seed: str) -> tuple[Nvml, SimulatedHostPaths]:
+def simulate(
+    profile_name: str, root: Path, *, host_root: Path | None = None, gpus: int | None = None, seed: str, real_nodes: bool = True
+) -> tuple[Nvml, SimulatedHostPaths]:
     """NVML (not yet initialized) and host of a node with `gpus` GPUs (None: as many as the profile's machine has).
 
-    `root` becomes its driver root: it has to be new, empty or made by an earlier call, and what else is in it is removed.
+    `root` becomes its driver root: it has to be new, empty or made by an earlier call, and what else is in it is removed. In a container `host_root`
+    is the host's path of it. Without `real_nodes`, and where the process may not make device nodes, files stand in for them: enough for a demo.
     `seed` is what makes this node's GPUs its own, such as the node's name. SettingsError for an unknown profile or a wrong number, HostError when
     `root` cannot be written or is somebody else's directory.
     """
     profile = Profile.load(profile_name, gpus=gpus)
     machine = profile.gpus(seed)
-    return SimulatedNvml(profile, machine), build(root, profile, machine)
+    return SimulatedNvml(profile, machine), build(root, profile, machine, host_root=host_root, real_nodes=real_nodes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dra_driver.daemon.paths import DeviceNumbers, device_numbers
+from dra_driver.daemon.paths import DeviceNumbers, DriverRoot, device_numbers
+from dra_driver.gpu.simulator.directory_tree import Entry, File, Link, Node, make_true, stand_in_numbers
 from dra_driver.gpu.simulator.profile import Profile, SimulatedGpu
-from dra_driver.gpu.simulator.tree import Entry, File, Link, Node, make_true, stand_in_numbers
 
 _MAJOR = 195  # fixed for nvidia; the kernel hands out the others, /proc/devices tells them
 _CAPS_MAJOR = 234
@@ -43,10 +43,8 @@ Block devices:
 
 
 @dataclass(frozen=True)
-class SimulatedHostPaths:
+class SimulatedHostPaths(DriverRoot):
     """`daemon.paths.HostPaths` with everything below one directory."""
-
-    driver_root: Path
 
     @property
     def dev(self) -> Path:
@@ -68,14 +66,18 @@ class SimulatedHostPaths:
         return stand_in_numbers(path) or device_numbers(path)
 
 
-def build(root: Path, profile: Profile, gpus: tuple[SimulatedGpu, ...], *, real_nodes: bool = True) -> SimulatedHostPaths:
+def build(
+    root: Path, profile: Profile, gpus: tuple[SimulatedGpu, ...], *, host_root: Path | None = None, real_nodes: bool = True
+) -> SimulatedHostPaths:
     """Makes `root` the driver root of a node with these GPUs; a second time it changes nothing, for other GPUs it rebuilds.
+
+    `host_root` is the host's path of `root` where that is another.
 
     Without `real_nodes`, and where the process may not make device nodes, files stand in for them: enough for a demo, not for a container.
     HostError when `root` cannot be written or holds somebody else's files.
     """
     make_true(root, {**_devices(gpus), **_user_space(profile, gpus), **_proc(profile, gpus), **_sys(profile, gpus)}, real_nodes=real_nodes)
-    return SimulatedHostPaths(root)
+    return SimulatedHostPaths(root, host_root)
 
 
 def _devices(gpus: tuple[SimulatedGpu, ...]) -> dict[str, Entry]:

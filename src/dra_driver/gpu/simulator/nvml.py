@@ -23,16 +23,11 @@ class SimulatedNvml:
     def __init__(self, profile: Profile, gpus: tuple[SimulatedGpu, ...]) -> None:
         self._profile = profile
         self._gpus = gpus
-        self._initialized = 0
+        self._initialized = False
 
     def nvmlInit(self) -> None:
-        """Counted."""
-        self._initialized += 1
-
-    def nvmlShutdown(self) -> None:
-        """Undoes one nvmlInit."""
-        self._require_initialized()
-        self._initialized -= 1
+        """Before it nothing else answers."""
+        self._initialized = True
 
     def nvmlSystemGetDriverVersion(self) -> str:
         """As the profile says."""
@@ -83,6 +78,11 @@ class SimulatedNvml:
         """As the profile says."""
         self._gpu(handle)
         return self._profile.product_name
+
+    def nvmlDeviceGetMigMode(self, device: Any) -> list[int]:
+        """Off."""
+        self._gpu(device)
+        return [pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_DISABLE]
 
     def nvmlDeviceGetBrand(self, handle: Any) -> int:
         """As the profile says."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MERGE_PATCH = "application/merge-patch+json"
 _SERVED = {version for version, _ in BY_PATH}
 
 
@@ -182,7 +183,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, self.server.api.store.replace(resource, namespace, name, self._body(), status=subresource == "status").raw)
 
     def _patch(self) -> None:
-        raise Refusal(415, "UnsupportedMediaType", "the API server double knows no PATCH: get the object and replace it")
+        if self.headers.get("Content-Type") != MERGE_PATCH:
+            raise Refusal(415, "UnsupportedMediaType", f"the API server double knows only PATCH with Content-Type {MERGE_PATCH}")
+        resource, namespace, name, subresource = self._route()
+        self._send(200, self.server.api.store.patch(resource, namespace, name, self._body(), status=subresource == "status").raw)
 
     def _delete(self) -> None:
         resource, namespace, name, _ = self._route()

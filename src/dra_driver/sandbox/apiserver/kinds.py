@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dra_driver.sandbox.apiserver import claims, slices
+from dra_driver.sandbox.apiserver import claims, events, slices
 from dra_driver.sandbox.apiserver.refusals import FieldError
 
 Json = dict[str, Any]
@@ -93,6 +93,7 @@ RESOURCES = (
         "events",
         has_spec=False,
         fields=frozenset({"regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason", "type"}),
+        validate=lambda write: events.validate(write.new, write.old),
     ),
     Resource("coordination.k8s.io/v1", "Lease", "leases", unconditional=False),
     Resource(

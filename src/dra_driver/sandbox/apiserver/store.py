@@ -19,6 +19,7 @@ from dra_driver.k8s import names
 from dra_driver.sandbox.apiserver import refusals
 from dra_driver.sandbox.apiserver.history import Change, Entry, History, with_version
 from dra_driver.sandbox.apiserver.kinds import Resource, Write
+from dra_driver.sandbox.apiserver.merge_patch import merged
 from dra_driver.sandbox.apiserver.selectors import Match
 
 Json = dict[str, Any]
@@ -110,6 +111,11 @@ class Store:
                 self._remove(resource, entry)
                 return Entry.of(new)
             return entry if new == old else self._put(resource, entry, new)
+
+    def patch(self, resource: Resource, namespace: str, name: str, changes: Any, *, status: bool = False) -> Entry:
+        """PATCH with a JSON merge patch: a replace of what is there now, changed so."""
+        with self.changed:
+            return self.replace(resource, namespace, name, merged(self._existing(resource, namespace, name).data, changes), status=status)
 
     def delete(self, resource: Resource, namespace: str, name: str, options: Json) -> Entry:
         """DELETE: at once, or, with finalizers or a kubelet to wait for, a deletionTimestamp. Returns the last state."""

@@ -83,6 +83,13 @@ class PluginRegistry:
         with self._changed:
             return list(self._registered.values())
 
+    def is_registered(self, driver: str) -> bool:
+        """Whether an instance of the driver is connected and was told that it is accepted."""
+        with self._changed:
+            return any(
+                plugin.driver == driver and plugin.connected and socket not in self._in_progress for socket, plugin in self._registered.items()
+            )
+
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Waits until `condition` holds; it is asked again after every change of the plugins, their connections and `failures`."""
         with self._changed:
@@ -137,6 +144,9 @@ class PluginRegistry:
         except RegistrationError as error:
             failure = str(error)
             log.info("registration failed", extra={"socket": socket.path, "error": failure})
+        except Exception as error:
+            failure = f"RegisterPlugin error -- {type(error).__name__}: {error}"
+            log.exception("registration failed", extra={"socket": socket.path})
         finally:
             with self._changed:
                 self._in_progress.discard(socket)
@@ -170,7 +180,7 @@ class PluginRegistry:
                 raise
             try:
                 self._notify(registration, socket, "")
-            except RegistrationError:
+            except Exception:
                 self._deregister(socket)
                 raise
 

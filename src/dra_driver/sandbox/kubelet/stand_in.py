@@ -22,7 +22,7 @@ from dra_driver.sandbox.kubelet.calls import Call, CallRecorder
 from dra_driver.sandbox.kubelet.claims import ClaimCache, ClaimInfo
 from dra_driver.sandbox.kubelet.plugin import ClaimReference, DraPlugin, PreparedDevice
 from dra_driver.sandbox.kubelet.registry import PluginRegistry
-from dra_driver.sandbox.kubelet.slices import SliceWiper
+from dra_driver.sandbox.kubelet.slice_wiper import SliceWiper
 from dra_driver.sandbox.kubelet.timing import Timing
 
 log = logging.getLogger(__name__)
@@ -89,8 +89,8 @@ class StandInKubelet:
         self.stop()
 
     def wait_registered(self, driver: str, timeout: float = 10.0) -> bool:
-        """Waits until an instance of the driver is registered and connected."""
-        return self._registry.wait_for(lambda: any(p.driver == driver and p.connected for p in self._registry.plugins()), timeout)
+        """Waits until an instance of the driver is registered, knows it and is connected."""
+        return self._registry.wait_for(lambda: self._registry.is_registered(driver), timeout)
 
     def wait_wiped(self, timeout: float = 10.0) -> bool:
         """Waits until the slices that are to be wiped are gone."""

@@ -46,6 +46,8 @@ class Node:
 
 Entry = File | Link | Node
 
+_MARK = File("Made by dra-driver: anything else in here is removed.\n")
+
 
 def make_true(root: Path, entries: Mapping[str, Entry], *, real_nodes: bool = True) -> None:
     """Makes `root` hold exactly `entries` (paths below it), real device nodes only where wanted and possible.
@@ -56,8 +58,11 @@ def make_true(root: Path, entries: Mapping[str, Entry], *, real_nodes: bool = Tr
         root.mkdir(parents=True, exist_ok=True)
         if any(root.iterdir()) and not (root / _MARKER).exists():
             raise HostError(f"simulated driver root {root}: the directory holds other files; choose an empty or a new one")
+        wanted: dict[Path, Entry] = {root / _MARKER: _MARK}
+        # First of all: what is left when this is interrupted must be known as ours.
+        if not _is(root / _MARKER, _MARK):
+            _put(root / _MARKER, _MARK)
         real_nodes = real_nodes and _may_make_nodes(root)
-        wanted: dict[Path, Entry] = {root / _MARKER: File("Made by dra-driver: anything else in here is removed.\n")}
         for path, entry in entries.items():
             wanted[root / path] = entry.stand_in if isinstance(entry, Node) and not real_nodes else entry
         _remove_others(root, wanted)

@@ -1,0 +1,70 @@
+"""The controller program: settings, then the class controller, its metrics and its probes, put together."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+from dra_driver.controller.class_controller import ClassController
+from dra_driver.controller.metrics import ControllerMetrics
+from dra_driver.controller.settings import ControllerSettings
+from dra_driver.daemon import logs, metrics
+from dra_driver.daemon.probes import Probes
+from dra_driver.daemon.settings import effective, parse
+from dra_driver.daemon.supervisor import Supervisor
+from dra_driver.errors import DraError, SettingsError
+from dra_driver.k8s.client import Client
+
+log = logging.getLogger(__name__)
+
+USER_AGENT = "dra-driver-controller"
+END_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+STOP_TIMEOUT = 10.0
+
+
+class ControllerProgram:
+    """The running controller; `start` and `stop` may be called once each."""
+
+    def __init__(self, settings: ControllerSettings) -> None:
+        self._client = Client(settings.connection(), USER_AGENT)
+        self.controller = ClassController(self._client)
+        probes, registry = Probes(), metrics.registry()
+        self.controller.add_to(probes)
+        registry.register(ControllerMetrics(self.controller, self._client))
+        self.server = metrics.MetricsServer(settings.metrics_port, registry, probes)
+        self._supervisor = Supervisor()
+
+    def start(self) -> None:
+        """Watches and reports."""
+        self.controller.start(self._supervisor)
+
+    def stop(self) -> None:
+        """Ends; the Events stay."""
+        self._supervisor.stop(STOP_TIMEOUT)
+        self._client.close()
+        self.server.close()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs until SIGTERM or SIGINT. Exit status 0, 1 when the metrics port cannot be had, 2 for wrong settings."""
+    try:
+        settings = parse(ControllerSettings, "dra-driver controller", arguments)
+    except SettingsError as error:
+        print(error, file=sys.stderr)  # noqa: T201  there is no log before there are settings
+        return 2
+    logs.configure(settings.log_level)
+    log.info("starting", extra={"settings": effective(settings)})
+    # Blocked before any thread starts, and taken by sigwait, whichever thread the kernel would have given them to.
+    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+    try:
+        program = ControllerProgram(settings)
+    except DraError as error:
+        log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
+        return 2 if isinstance(error, SettingsError) else 1
+    program.start()
+    received = signal.sigwait(END_SIGNALS)
+    log.info("stopping", extra={"signal": signal.Signals(received).name})
+    program.stop()
+    return 0

@@ -1,0 +1,64 @@
+"""Is the process alive, and is it ready? `/healthz` and `/readyz` as texts, for the kubelet and for people.
+
+Alive means that every loop still turns: a loop that hangs is cured by a restart, and nothing else is. An API server that cannot be reached is
+cured by no restart, so it is a reason not to be ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dra_driver.daemon.clock import Clock, SystemClock
+
+
+class Pulse:
+    """How long something has not moved. `reading` is anything that changes with every turn, such as a counter."""
+
+    def __init__(self, reading: Callable[[], object], clock: Clock | None = None) -> None:
+        self._reading = reading
+        self._clock = clock or SystemClock()
+        self._last, self._since = reading(), self._clock.monotonic()
+
+    def age(self) -> float:
+        """Seconds for which the reading has been the same, as far as those who asked could see."""
+        reading = self._reading()
+        if reading != self._last:
+            self._last, self._since = reading, self._clock.monotonic()
+        return self._clock.monotonic() - self._since
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to a probe: HTTP 200 or 503, and its lines."""
+
+    good: bool
+    text: str
+
+
+class Probes:
+    """What is looked at; all is added before anybody asks."""
+
+    def __init__(self) -> None:
+        self._loops: list[tuple[str, Callable[[], float], float]] = []
+        self._conditions: list[tuple[str, Callable[[], str]]] = []
+
+    def add_loop(self, name: str, age: Callable[[], float], *, limit: float) -> None:
+        """A loop counts as stuck when its `age` is beyond `limit` seconds."""
+        self._loops.append((name, age, limit))
+
+    def add_condition(self, name: str, reason: Callable[[], str]) -> None:
+        """`reason` says why this is not ready, "" when it is."""
+        self._conditions.append((name, reason))
+
+    def health(self) -> Verdict:
+        """One line for each loop with its age."""
+        ages = [(name, age(), limit) for name, age, limit in self._loops]
+        lines = [f"{name}: {age:.1f} s since it last turned{f', more than {limit:g} s' if age > limit else ''}" for name, age, limit in ages]
+        return Verdict(all(age <= limit for _, age, limit in ages), "\n".join(lines))
+
+    def readiness(self) -> Verdict:
+        """One line for each condition."""
+        reasons = [(name, reason()) for name, reason in self._conditions]
+        lines = [f"{name}: {reason or 'ok'}" for name, reason in reasons]
+        return Verdict(not any(reason for _, reason in reasons), "\n".join(lines))

@@ -1,0 +1,108 @@
+"""Loops under one supervisor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from dra_driver.daemon.supervisor import Supervisor
+
+
+class Hands:
+    """A clock that passes without waiting; `pauses` are the waits that were asked for."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def wait(self, event: threading.Event, timeout: float) -> bool:
+        self.pauses.append(timeout)
+        self.time += timeout
+        return event.is_set()
+
+
+def test_a_loop_that_fails_is_started_again_with_growing_pauses() -> None:
+    clock, attempts, done = Hands(), iter(range(9)), threading.Event()
+
+    def loop(stop: threading.Event) -> None:
+        if next(attempts) < 8:
+            raise ValueError("not yet")
+        done.set()
+        stop.wait()
+
+    supervisor = Supervisor(clock)
+    supervisor.start("restless", loop)
+    assert done.wait(10)
+    supervisor.stop(10)
+    assert clock.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_loop_that_was_healthy_for_a_while_starts_again_soon() -> None:
+    clock, attempts, done = Hands(), iter([5, 5, 100, 5]), threading.Event()
+
+    def loop(stop: threading.Event) -> None:
+        for lasted in attempts:
+            clock.time += lasted
+            raise ValueError("again")
+        done.set()
+        stop.wait()
+
+    supervisor = Supervisor(clock)
+    supervisor.start("restless", loop)
+    assert done.wait(10)
+    supervisor.stop(10)
+    assert clock.pauses == [0.5, 1, 0.5, 1]
+
+
+def test_a_broken_loop_disturbs_no_other() -> None:
+    supervisor, worked, failed = Supervisor(Hands()), threading.Event(), threading.Event()
+
+    def broken(stop: threading.Event) -> None:
+        failed.set()
+        if not stop.is_set():
+            raise ValueError("broken")
+
+    def good(stop: threading.Event) -> None:
+        failed.wait(10)
+        worked.set()
+        stop.wait()
+
+    supervisor.start("broken", broken)
+    supervisor.start("good", good)
+    assert worked.wait(10)
+    supervisor.stop(10)
+
+
+def test_stop_wakes_a_loop_that_waits_for_something_else() -> None:
+    bell = threading.Event()
+
+    def loop(stop: threading.Event) -> None:
+        while not stop.is_set():
+            bell.wait()
+
+    supervisor = Supervisor()
+    supervisor.start("waiting", loop, wake=bell.set)
+    supervisor.stop(10)
+    assert not [thread for thread in threading.enumerate() if thread.name == "waiting"]
+
+
+def test_a_loop_that_does_not_end_is_named_and_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    release = threading.Event()
+
+    def stuck(stop: threading.Event) -> None:
+        release.wait()
+
+    supervisor = Supervisor()
+    supervisor.start("stuck", stuck)
+    with caplog.at_level(logging.WARNING):
+        supervisor.stop(0.01)
+    assert vars(caplog.records[-1])["loops"] == ["stuck"]
+    release.set()
