@@ -1,4 +1,4 @@
-"""How far cel-python agrees with Kubernetes' own verdicts, beside our engine: the figures of docs/decisions/cel-engine.md.
+"""How far cel-python agrees with Kubernetes' own verdicts, beside our engine: the figures of docs/decisions/0004-own-cel-engine.md.
 
     python -m bench.cel_python
 

@@ -41,7 +41,7 @@ def selectable(candidate: Candidate) -> Iterator[str]:
 def _literal(value: object) -> str:
     """How CEL writes the value."""
     match value:
-        case list():
+        case list() | tuple():
             return f"[{', '.join(map(_literal, value))}]"
         case bool():
             return str(value).lower()

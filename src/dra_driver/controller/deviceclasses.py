@@ -25,8 +25,6 @@ SliceVersion = tuple[str, str, str]
 Answer = bool | str
 """A selector's value, or the text with which it fails."""
 
-# The engine tells its own limits from mistakes in its texts only.
-_LIMIT = "is a limit of this version's CEL engine"
 _ENGINE_FAILED = "the CEL engine of this version failed"
 _EMPTY = "CEL expression empty (unsupported selector type?)"
 
@@ -70,7 +68,7 @@ class Judge:
             expression = selector.cel.expression if selector.cel else ""
             match self._compile(expression) if selector.cel else CompileError(_EMPTY):
                 case CompileError() as error:
-                    problems.append(Problem(index, expression, str(error), unsupported=_LIMIT in str(error)))
+                    problems.append(Problem(index, expression, str(error)))
                 case compiled:
                     selectors.append(compiled)
         if problems:
