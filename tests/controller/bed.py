@@ -32,7 +32,7 @@ GPU = "gpu.nvidia.com"
 GOOD = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
 INVALID = "device.drvier == 'gpu.nvidia.com'"
 FAILING = "device.attributes['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"
-UNSUPPORTED = "device.attributes['gpu.nvidia.com'].?type.orValue('') == 'gpu'"
+OPTIONAL = "device.attributes['gpu.nvidia.com'].?type.orValue('') == 'gpu'"
 NOWHERE = "device.driver == 'nic.example.com'"
 
 

@@ -8,7 +8,7 @@ from dra_driver.cel import Environment, Selector
 from dra_driver.controller.deviceclasses import Judge
 from dra_driver.controller.report import ClassReport, State
 from dra_driver.k8s.objects.resource import DeviceAttribute, DeviceCapacity, DeviceClass, DeviceClassSpec, DeviceSelector, ResourceSlice
-from tests.controller.bed import FAILING, GOOD, INVALID, NOWHERE, UNSUPPORTED, a_class, a_slice, gpu
+from tests.controller.bed import FAILING, GOOD, INVALID, NOWHERE, OPTIONAL, a_class, a_slice, gpu
 
 NODES = (a_slice("a", gpu("gpu-0"), gpu("gpu-1")), a_slice("b", gpu("gpu-0"), driver="gpu.nvidia.com"))
 NIC = a_slice("a", gpu("nic-0", attributes={}, capacity={}), driver="nic.example.com")
@@ -30,9 +30,9 @@ def judged(*expressions: str, slices: tuple[ResourceSlice, ...] = NODES) -> Clas
         ([GOOD, FAILING], State.FAILS, 0, 0, 3),
         ([f"device.driver == 'x' || {FAILING}"], State.FAILS, 0, 0, 3),
         ([INVALID], State.INVALID, 0, 0, 0),
-        ([GOOD, INVALID, UNSUPPORTED], State.INVALID, 0, 0, 0),
-        ([UNSUPPORTED], State.UNSUPPORTED, 0, 0, 0),
-        (["1"], State.FAILS, 0, 0, 3),
+        ([GOOD, INVALID], State.INVALID, 0, 0, 0),
+        ([OPTIONAL], State.MATCHES, 3, 2, 0),
+        (["1"], State.INVALID, 0, 0, 0),
         (["x" * 10241], State.INVALID, 0, 0, 0),
     ],
 )
@@ -44,19 +44,6 @@ def test_state_and_numbers(expressions: list[str], state: State, matching: int, 
 def test_a_mistake_is_told_with_selector_and_position() -> None:
     report = judged(GOOD, INVALID)
     assert report.note == (f"selector #1: compilation failed: ERROR: <input>:1:7: undefined field 'drvier'\n | {INVALID}\n | ......^")
-
-
-def test_a_limit_of_ours_is_told_as_one_of_ours() -> None:
-    report = judged(UNSUPPORTED)
-    assert "limit of this version's CEL engine, not an error of yours" in report.note
-    assert [problem.unsupported for problem in report.problems] == [True]
-
-
-def test_an_engine_that_gives_up_on_a_device_is_no_error_of_the_class() -> None:
-    report = judged("!" * 5000 + "true")
-    assert report.state is State.UNSUPPORTED
-    assert "cannot be judged by this version on 3 devices" in report.note
-    assert "scheduler gives up" not in report.note
 
 
 def test_failures_are_grouped_by_text_with_a_sample_of_devices() -> None:

@@ -22,7 +22,6 @@ from dra_driver.sandbox.apiserver import ApiServer
 GOLDEN = Path(__file__).parent / "golden"
 CLUSTER = GOLDEN / "cluster.yaml"
 PROGRAM = Path(sys.executable).with_name("kubectl-dra")
-NEW_SYNTAX = "device.attributes['gpu.nvidia.com'].?type.orValue('') == 'gpu'"
 
 
 def told(options: Options, **console: object) -> tuple[int, str]:
@@ -67,14 +66,6 @@ def test_the_exit_status_tells_whether_a_class_is_broken(name: str, status: int)
     found, text = told(Options([CLUSTER], [name]))
     assert found == status
     assert [line.split()[0] for line in text.splitlines()[2:]] == [name]
-
-
-def test_what_this_version_cannot_judge_is_not_the_users_fault(tmp_path: Path) -> None:
-    (tmp_path / "new.yaml").write_text(class_yaml("new", NEW_SYNTAX))
-    status, text = told(Options([tmp_path / "new.yaml"], output=Output.WIDE))
-    assert status == 0
-    assert text.splitlines()[2].split() == ["new", "SelectorUnsupported", "-", "-", "-"]
-    assert f"new: selector #0: {NEW_SYNTAX}\n  this version cannot judge it:\n" in text
 
 
 def test_many_files_json_and_stdin_are_read_together(tmp_path: Path) -> None:
