@@ -4,7 +4,7 @@ BIN    := .venv/bin
 UP     ?=
 COMPILE = uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet
 
-.PHONY: demo test check proto lock e2e tools image cluster-up cluster-down cluster-status clean
+.PHONY: demo test check proto lock e2e bench tools image cluster-up cluster-down cluster-status clean
 
 demo: .venv/.done
 	$(BIN)/dra-driver demo $(DEMO)
@@ -44,6 +44,10 @@ cluster-status: .venv/.done
 # E2E_INSTALL=chart: against the chart and the image instead of processes.
 e2e: .venv/.done
 	$(BIN)/pytest -p no:xdist e2e $(TEST)
+
+# Our node program against a Go peer on the running cluster, a minute a round: BENCH="--rounds 2 --json"; see docs/dev/performance.md.
+bench: .venv/.done
+	$(BIN)/python -m bench $(BENCH)
 
 # The environment: hashed lock, installed with the standard tools only.
 .venv/.done: pyproject.toml requirements/dev.txt

@@ -1,8 +1,8 @@
 """Fixtures of the end-to-end suite. It runs against the cluster of `make cluster-up`; each test has a namespace of its own.
 
 The node program runs as the suite's own processes, from the manifests (`E2E_INSTALL=processes`, the default), or as users install it, from image and
-chart (`E2E_INSTALL=chart`). A test that asks for `process_nodes` or `chart` is about that way and left out in the other; one that is marked `once` needs
-no node program and is left out with the chart.
+chart (`E2E_INSTALL=chart`). A test that asks for `process_nodes` or `chart` is about that way and left out in the other; one that is marked `once`
+needs no node program and is left out with the chart.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from e2e.cluster import driver_image
 from e2e.gpu_nodes import ACCOUNT, DRIVER, NAMESPACE, GpuNode
 from e2e.kube import Kube, Object, claim_ref, pod, template
 from e2e.pod_nodes import CHART, RELEASE, Chart, PodGpuNode
@@ -124,3 +125,34 @@ def test_the_controller_is_ready_and_answers_to_the_probes(chart: Chart, gpu_nod
     proxy = f"/api/v1/namespaces/{NAMESPACE}/pods/{one['metadata']['name']}:8080/proxy"
     for path in ("healthz", "readyz", "metrics"):
         assert kube.kubectl("get", f"--raw={proxy}/{path}"), path
+
+
+def test_on_a_node_without_a_driver_the_log_says_what_is_missing(chart: Chart, kube: Kube, gpu_nodes: Mapping[str, GpuNode]) -> None:
+    values = [
+        "fullnameOverride=real",
+        "nvidiaDriverRoot=/run/nvidia/none",
+        "kubeletDir=/run/real",  # the release's node program has the kubelet's own
+        "node.nodeSelector.kubernetes\\.io/hostname=node-b",
+        f"image.repository={driver_image.REPOSITORY}",
+        f"image.tag={driver_image.TAG}",
+    ]
+    flags = [f"--namespace={NAMESPACE}", "--show-only=templates/node.yaml", "--set-json=node.affinity={}", *(f"--set={value}" for value in values)]
+    rendered = chart.helm("template", "real", str(CHART), *flags)
+    kube.kubectl("apply", "--filename=-", stdin=rendered)
+    try:
+        found = kube.wait("the pod is there", lambda: kube.all("Pod", NAMESPACE, label_selector="app.kubernetes.io/instance=real"))
+        name = found[0]["metadata"]["name"]
+        kube.wait(
+            "it has ended once", lambda: any("terminated" in one["lastState"] for one in container_statuses(kube, name)), about=(NAMESPACE, name)
+        )
+        log = kube.kubectl("logs", f"--namespace={NAMESPACE}", "--previous", name)
+        assert '"cannot start"' in log
+        assert "found no libnvidia-ml.so.1" in log
+        assert not chart.cluster.node("node-b").host_path("/dev/termination-log").exists()
+    finally:
+        kube.kubectl("delete", "--filename=-", "--wait", stdin=rendered)
+
+
+def container_statuses(kube: Kube, name: str) -> list[Object]:
+    found = kube.get("Pod", name, NAMESPACE)
+    return found["status"].get("containerStatuses") or [] if found else []

@@ -10,7 +10,7 @@ import yaml
 from dra_driver.daemon.probes import Probes
 from dra_driver.k8s.objects.resource import DEVICE_CLASSES, RESOURCE_SLICES
 from dra_driver.sandbox.apiserver import ApiServer
-from tests.controller.bed import FAILING, GOOD, INVALID, NOWHERE, OPTIONAL, ControllerBed, LogLines, a_class, a_slice, gpu
+from tests.controller.bed import FAILING, GOOD, INVALID, NOWHERE, ControllerBed, LogLines, a_class, a_slice, gpu
 
 MANIFEST = Path(__file__).resolve().parents[2] / "manifests" / "rbac-controller.yaml"
 
@@ -49,7 +49,6 @@ def test_each_state_has_its_event_on_the_class(bed: ControllerBed) -> None:
     bed.client.create(RESOURCE_SLICES, a_slice("a", gpu("gpu-0")))
     wanted = {
         "invalid": (INVALID, "SelectorInvalid", "Warning"),
-        "optional": (OPTIONAL, "Matches", "Normal"),
         "fails": (FAILING, "SelectorFails", "Warning"),
         "nowhere": (NOWHERE, "NoDeviceMatches", "Warning"),
         "good": (GOOD, "Matches", "Normal"),

@@ -30,7 +30,7 @@ def judged(*expressions: str, slices: tuple[ResourceSlice, ...] = NODES) -> Clas
         ([GOOD, FAILING], State.FAILS, 0, 0, 3),
         ([f"device.driver == 'x' || {FAILING}"], State.FAILS, 0, 0, 3),
         ([INVALID], State.INVALID, 0, 0, 0),
-        ([GOOD, INVALID, OPTIONAL], State.INVALID, 0, 0, 0),
+        ([GOOD, INVALID], State.INVALID, 0, 0, 0),
         ([OPTIONAL], State.MATCHES, 3, 2, 0),
         (["1"], State.INVALID, 0, 0, 0),
         (["x" * 10241], State.INVALID, 0, 0, 0),

@@ -147,7 +147,7 @@ def test_a_node_without_gpus_is_told_as_such() -> None:
     ("arguments", "text"),
     [
         (["--profile", "h100"], "GPU profile 'h100' does not exist; there are a100-sxm-40gb, h100-sxm-80gb"),
-        (["--gpus", "900"], "900"),
+        (["--gpus", "900"], "GPU profile h100-sxm-80gb: 900 GPUs were asked for, 0 to 248 are possible"),
         (["--selector", ""], "--selector '': the API server would refuse it: "),
         (["--manifests", "/nowhere"], "manifest /nowhere/deviceclass.yaml: No such file or directory"),
         (["--selector", "device.driver =="], "--selector 'device.driver ==': the API server would refuse it: "),

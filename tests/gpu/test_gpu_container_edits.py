@@ -108,10 +108,10 @@ def test_a_path_below_the_driver_root_has_another_name_on_the_host(seen: str, ho
 
 def test_the_node_program_reads_below_the_mount_and_tells_the_driver_root(tmp_path: Path) -> None:
     arguments = ["--node-name=n", "--simulate=h100-sxm-80gb", "--driver-root=/run/nvidia/driver", f"--driver-root-mount={tmp_path / 'mount'}"]
-    _, paths = _gpus(parse(NodeSettings, "dra-driver node", arguments, {}))
+    _, paths = _gpus(parse(NodeSettings, "dra-driver node", arguments, {}), real_nodes=False)
     assert paths.driver_root == tmp_path / "mount"
     assert paths.on_host(paths.dev / "nvidia0") == Path("/run/nvidia/driver/dev/nvidia0")
-    _, paths = _gpus(parse(NodeSettings, "dra-driver node", [*arguments[:2], f"--driver-root={tmp_path / 'root'}"], {}))
+    _, paths = _gpus(parse(NodeSettings, "dra-driver node", [*arguments[:2], f"--driver-root={tmp_path / 'root'}"], {}), real_nodes=False)
     assert paths.on_host(paths.dev / "nvidia0") == tmp_path / "root" / "dev" / "nvidia0"
 
 

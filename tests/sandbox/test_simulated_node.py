@@ -128,6 +128,12 @@ def test_a_pod_cannot_end_while_the_node_program_is_down(world: World) -> None:
     assert world.cdi_files() == 0
 
 
+def test_files_stand_in_for_device_nodes_even_where_real_ones_could_be_made(world: World) -> None:
+    nodes = [path for path in (world.node.settings.driver_root / "dev").rglob("*") if not path.is_dir()]
+    assert nodes
+    assert all(path.is_file() for path in nodes)
+
+
 def test_old_slices_that_stay_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StandInKubelet, "wait_wiped", lambda *_: False)
     with ApiServer() as api:
@@ -144,6 +150,6 @@ def test_an_unknown_profile_or_too_many_gpus_are_refused_and_leave_nothing_behin
         client = Client(api.connection, "test")
         with pytest.raises(SettingsError, match=r"'h1000' does not exist; there are .*h100-sxm-80gb"):
             SimulatedNode(client, "node-a", profile="h1000")
-        with pytest.raises(SettingsError, match="900"):
+        with pytest.raises(SettingsError, match="900 GPUs were asked for, 0 to 248 are possible"):
             SimulatedNode(client, "node-a", profile="h100-sxm-80gb", gpus=900)
         client.close()

@@ -10,8 +10,6 @@ import msgspec
 from dra_driver.allocation.matching import DeviceReport
 from dra_driver.allocation.pools import Candidate
 from dra_driver.k8s.objects.resource import Device, DeviceSelector, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate
-from dra_driver.k8s.quantity import Quantity
-from dra_driver.k8s.semver import Semver
 
 COLUMNS = {
     "model": "productName",
@@ -30,28 +28,35 @@ def cells(device: Device) -> list[str]:
 
 
 def selectable(candidate: Candidate) -> Iterator[str]:
-    """All that a selector can ask of the device, and the answers."""
-    view = candidate.view
-    yield f"  device.driver = {_literal(view.driver)}"
-    for what, domains in (("attributes", view.attributes), ("capacity", view.capacity)):
-        for domain, values in domains.items():
-            yield from (f"  device.{what}['{domain}'].{name} = {_literal(value)}" for name, value in values.items())
+    """All that a selector can ask of the device, and the answers as CEL writes them."""
+    driver, device = candidate.id.driver, candidate.device
+    yield f"  device.driver = {_literal('string', driver)}"
+    for name, attribute in sorted(device.attributes.items(), key=lambda item: "/" in item[0]):
+        ((kind, value),) = msgspec.to_builtins(attribute).items()
+        yield f"  device.attributes{_access(name, driver)} = {_literal(kind, value)}"
+    for name, capacity in device.capacity.items():
+        yield f"  device.capacity{_access(name, driver)} = {_literal('quantity', capacity.value)}"
 
 
-def _literal(value: object) -> str:
-    """How CEL writes the value."""
-    match value:
-        case list() | tuple():
-            return f"[{', '.join(map(_literal, value))}]"
-        case bool():
-            return str(value).lower()
-        case str():
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        case Semver():
-            return f"semver('{value}')"
-        case Quantity():
-            return f"quantity('{value}')"
-    return str(value)
+def _access(name: str, driver: str) -> str:
+    """A name without a domain is found under the driver's."""
+    domain, slash, identifier = name.partition("/")
+    return f"['{domain}'].{identifier}" if slash else f"['{driver}'].{name}"
+
+
+def _literal(kind: str, value: Any) -> str:
+    """`kind` is the API's field: bool, int, string or version, each also as a list, or quantity."""
+    if isinstance(value, list):
+        return f"[{', '.join(_literal(kind.removesuffix('s'), one) for one in value)}]"
+    text = str(value)
+    match kind:
+        case "string":
+            return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case "version":
+            return f"semver('{text}')"
+        case "quantity":
+            return f"quantity('{text}')"
+    return text.lower()
 
 
 def verdict(one: DeviceReport) -> str:

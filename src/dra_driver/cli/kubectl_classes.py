@@ -136,7 +136,7 @@ def _explained(name: str, trouble: Problem | Failure) -> Iterator[str]:
         yield from (f"    {line}" for line in trouble.text.splitlines())
         return
     devices = "1 device" if trouble.devices == 1 else f"{trouble.devices} devices"
-    yield f"  {'this version cannot judge it' if trouble.unsupported else 'fails'} on {devices}: {trouble.text}"
+    yield f"  fails on {devices}: {trouble.text}"
     yield from (f"    {device}" for device in trouble.sample)
     if trouble.devices > len(trouble.sample):
         yield f"    and {trouble.devices - len(trouble.sample)} more"
@@ -164,7 +164,6 @@ def _data(report: ClassReport) -> dict[str, Any]:
                 "text": one.text,
                 "devices": one.devices,
                 "sample": list(one.sample),
-                "unsupported": one.unsupported,
             }
             for one in report.failures
         ],

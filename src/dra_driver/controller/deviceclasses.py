@@ -25,7 +25,6 @@ SliceVersion = tuple[str, str, str]
 Answer = bool | str
 """A selector's value, or the text with which it fails."""
 
-_ENGINE_FAILED = "the CEL engine of this version failed"
 _EMPTY = "CEL expression empty (unsupported selector type?)"
 
 
@@ -56,7 +55,7 @@ class Judge:
                 report = self._report(one)
             except Exception as error:
                 log.exception("class cannot be judged, going on with the others", extra={"class": one.metadata.name})
-                ours = Problem(0, "", f"{_ENGINE_FAILED}: {type(error).__name__}: {error}", unsupported=True)
+                ours = Problem(0, "", f"the CEL engine of this version failed: {type(error).__name__}: {error}", unsupported=True)
                 report = ClassReport(one.metadata.name, one.metadata.uid, problems=(ours,))
             yield report
 
@@ -75,7 +74,7 @@ class Judge:
             return ClassReport(name, uid, problems=tuple(problems))
         count = _Count()
         for answers in self._answers.values():
-            terms = [(selector, answers.known(selector.expression)) for selector in selectors]
+            terms = [(selector, answers.known(selector.text)) for selector in selectors]
             for index, candidate in enumerate(answers.candidates):
                 count.add(candidate, *self._decide(candidate, index, terms))
         return count.report(name, uid, selectors)
@@ -140,7 +139,7 @@ class _Count:
 
     def report(self, name: str, uid: str, selectors: list[Selector]) -> ClassReport:
         failures = tuple(
-            Failure(index, selectors[index].expression, text, len(devices), tuple(sorted(devices)[:SAMPLE]), unsupported=_ENGINE_FAILED in text)
+            Failure(index, selectors[index].text, text, len(devices), tuple(sorted(devices)[:SAMPLE]))
             for (index, text), devices in sorted(self.failing.items())
         )
         return ClassReport(name, uid, self.devices, self.matching, len(self.nodes), self.shared, failures=failures)

@@ -18,7 +18,7 @@ class State(StrEnum):
 
 MEANINGS = {
     State.INVALID: "a selector does not compile: pods that ask for the class stay pending",
-    State.UNSUPPORTED: "a selector needs what this version's CEL engine lacks; the scheduler may well be able to evaluate it",
+    State.UNSUPPORTED: "the CEL engine of this version fails on a selector, which is an error of ours; the scheduler may well be able to evaluate it",
     State.FAILS: "a selector fails on some devices instead of being false; the scheduler gives up a pod when it tries one of them",
     State.UNMATCHED: "the selectors compile and fail nowhere, but choose none of the published devices",
     State.MATCHES: "the selectors choose at least one device and fail on none",
@@ -31,7 +31,7 @@ WARNINGS = frozenset({State.INVALID, State.FAILS, State.UNMATCHED})
 
 @dataclass(frozen=True)
 class Problem:
-    """A selector that cannot be evaluated at all. `unsupported`: for want of this version's engine, not by a mistake of the class."""
+    """A selector that cannot be evaluated at all. `unsupported`: by an error of this version, not of the class."""
 
     selector: int
     expression: str
@@ -51,7 +51,6 @@ class Failure:
     text: str
     devices: int
     sample: tuple[str, ...]
-    unsupported: bool = False
 
     @property
     def advice(self) -> str:
@@ -82,10 +81,10 @@ class ClassReport:
         """In one word."""
         if any(not problem.unsupported for problem in self.problems):
             return State.INVALID
-        if any(not failure.unsupported for failure in self.failures):
-            return State.FAILS
-        if self.problems or self.failures:
+        if self.problems:
             return State.UNSUPPORTED
+        if self.failures:
+            return State.FAILS
         return State.MATCHES if self.matching else State.UNMATCHED
 
     @property
@@ -105,8 +104,7 @@ class ClassReport:
             return "; ".join(map(str, self.problems))
         chosen = f"{self.matching} of {_counted(self.devices, 'device')} chosen{_where(self)}"
         if self.failures:
-            consequence = [] if self.state is State.UNSUPPORTED else ["The scheduler gives up a pod when it tries such a device."]
-            return " ".join([*map(_failure, self.failures), *consequence, f"{chosen}."])
+            return " ".join([*map(_failure, self.failures), "The scheduler gives up a pod when it tries such a device.", f"{chosen}."])
         if self.matching:
             return f"{chosen}."
         if not self.devices:
@@ -115,8 +113,7 @@ class ClassReport:
 
 
 def _failure(failure: Failure) -> str:
-    verb = "cannot be judged by this version" if failure.unsupported else "fails"
-    text = f"selector #{failure.selector} {verb} on {_counted(failure.devices, 'device')}, such as {failure.sample[0]}: {failure.text}."
+    text = f"selector #{failure.selector} fails on {_counted(failure.devices, 'device')}, such as {failure.sample[0]}: {failure.text}."
     return f"{text} {failure.advice}" if failure.advice else text
 
 

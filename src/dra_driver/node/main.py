@@ -33,10 +33,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NodeProgram:
-    """The running node program; `start` and `stop` may be called once each."""
+    """The running node program; `start` and `stop` may be called once each. Without `real_nodes` a simulated node has files for device nodes."""
 
-    def __init__(self, settings: NodeSettings) -> None:
-        nvml, paths = _gpus(settings)
+    def __init__(self, settings: NodeSettings, *, real_nodes: bool = True) -> None:
+        nvml, paths = _gpus(settings, real_nodes=real_nodes)
         management_library.initialize(nvml)
         inventory = discover(nvml, paths)
         for problem in inventory.problems:
@@ -66,12 +66,12 @@ class NodeProgram:
         self._client.close()
 
 
-def _gpus(settings: NodeSettings) -> tuple[Nvml, HostPaths]:
+def _gpus(settings: NodeSettings, *, real_nodes: bool) -> tuple[Nvml, HostPaths]:
     root, host_root = settings.driver_root_mount or settings.driver_root, settings.driver_root
     if settings.simulate:
         from dra_driver.gpu.simulator import simulate  # noqa: PLC0415  only here, so that a real node never loads it
 
-        return simulate(settings.simulate, root, host_root=host_root, gpus=settings.simulate_gpus, seed=settings.node_name)
+        return simulate(settings.simulate, root, host_root=host_root, gpus=settings.simulate_gpus, seed=settings.node_name, real_nodes=real_nodes)
     return management_library.load(root), RealHostPaths(root, host_root)
 
 

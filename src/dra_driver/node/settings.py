@@ -54,5 +54,5 @@ class NodeSettings(ApiServerSettings):
         default=",".join(service.VERSIONS), description="DRAPlugin versions to serve, the most wanted first"
     )
     simulate: str = Field(default="", description="run on a simulated GPU node with this profile instead of NVML, such as h100-sxm-80gb")
-    simulate_gpus: int | None = Field(default=None, ge=0, le=248, description="number of simulated GPUs instead of the profile's")
+    simulate_gpus: int | None = Field(default=None, description="number of simulated GPUs instead of the profile's")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least severity that is logged")

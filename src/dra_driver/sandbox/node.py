@@ -47,7 +47,7 @@ class SimulatedNode:
                 **({} if gpus is None else {"simulate-gpus": gpus}),
             }
             self.settings = parse(NodeSettings, "simulated node", [f"--{flag}={value}" for flag, value in flags.items()], environment={})
-            self.program = NodeProgram(self.settings)
+            self.program = NodeProgram(self.settings, real_nodes=False)
         except BaseException:
             self._undo.close()
             raise
@@ -72,7 +72,7 @@ class SimulatedNode:
     def restart_program(self) -> None:
         """Another process, as it were, takes the place of the one that runs or that was stopped. HostError as for `start`."""
         self.stop_program()
-        self.program = NodeProgram(self.settings)
+        self.program = NodeProgram(self.settings, real_nodes=False)
         self._start_program()
 
     def _end_program(self) -> None:
