@@ -84,7 +84,7 @@ class Device:
         """From the API's JSON of one device; a capacity may be abbreviated to its text. `driver` is that of the slice."""
         attributes: dict[str, Any] = {}
         problem = ""
-        for name, fields in (device.get("attributes") or {}).items():
+        for name, fields in sorted((device.get("attributes") or {}).items()):
             try:
                 attributes[name] = _value(fields)
             except ParseError as error:

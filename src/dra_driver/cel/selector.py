@@ -64,7 +64,7 @@ class Selector:
 
     def __init__(self, text: str, tree: Tree, program: Evaluable, result_type: str, max_cost: int, parts: Parts) -> None:
         """Made by Environment.compile."""
-        self.expression = text
+        self.text = text
         self.result_type = result_type
         self.max_cost = max_cost
         self._tree = tree
@@ -104,7 +104,7 @@ class Selector:
         """The verdict of each term and the value of each part on one device."""
         if device.problem:
             return Explanation(None, device.problem, [], [])
-        source = Source(self.expression)
+        source = Source(self.text)
 
         def place(offset: int) -> tuple[int, int]:
             found = source.diagnostic("", offset)
@@ -114,7 +114,7 @@ class Selector:
 
     def warnings(self, catalogue: Catalogue) -> list[SelectorWarning]:
         """What is likely wrong with the selector, given what drivers publish."""
-        return lint(self.expression, self._tree, catalogue, lambda text: self._compile(text).matches)
+        return lint(self.text, self._tree, catalogue, lambda text: self._compile(text).matches)
 
 
 def _execute(program: Evaluable, device: Device, tracker: CostTracker, interrupt: Interrupt | None) -> Any:

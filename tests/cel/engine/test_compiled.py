@@ -73,7 +73,7 @@ def test_random_selectors_agree(seed: int) -> None:
             continue
         fast += selector._fast is not None
         for device in DEVICE_VIEWS:
-            assert outcome(selector, device) == exact(selector, device), selector.expression
+            assert outcome(selector, device) == exact(selector, device), selector.text
     assert fast > 200
 
 
@@ -104,7 +104,7 @@ def test_threads_share_selectors() -> None:
         for _ in range(15):
             for selector, expected in zip(selectors, wanted, strict=True):
                 if [outcome(selector, device) for device in DEVICE_VIEWS] != expected:
-                    wrong.append(selector.expression)
+                    wrong.append(selector.text)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

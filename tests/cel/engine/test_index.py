@@ -87,7 +87,7 @@ def test_alike_devices_are_evaluated_once() -> None:
 
     selector = SELECTORS[TEXTS[1]]
     makers = Parts(selector._plan, selector._compile)
-    selector = Counting(selector.expression, selector._tree, selector._program, selector.result_type, selector.max_cost, makers)
+    selector = Counting(selector.text, selector._tree, selector._program, selector.result_type, selector.max_cost, makers)
     index: Index[str, int] = Index({"s": selector})
     for key in range(1000):
         index.put(key, Device("d", {"type": "gpu" if key % 2 else "mig", "index": key}, {}, None))

@@ -49,7 +49,7 @@ def test_devices_that_agree_on_what_is_read_get_the_same_result() -> None:
         for device in devices:
             kept = _only(device, selector.reads)
             before, after = selector.run(device), selector.run(kept)
-            assert (before.match, str(before.error)) == (after.match, str(after.error)), selector.expression
+            assert (before.match, str(before.error)) == (after.match, str(after.error)), selector.text
 
 
 def _only(device: Device, reads: frozenset[Read]) -> Device:
