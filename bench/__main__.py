@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report.as_json(found, rounds) if options.json else report.table(found, ours=OURS, against=[SHIPPED, UNTHROTTLED]))
     if options.noise and not options.json:
         print("\nThe machine's noise, the unthrottled peer against itself:\n")
-        print(report.table(measures.rows(rounds, ours=AGAIN, aimed_at=""), ours=AGAIN, against=[UNTHROTTLED]))
+        print(report.table(measures.rows(rounds, ours=AGAIN, aimed_at=""), ours=AGAIN, against=[UNTHROTTLED], aims=False))
     return 0
 
 

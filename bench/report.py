@@ -10,15 +10,17 @@ from bench.measures import Aim, Row
 from bench.samples import Figures, Spread
 
 
-def table(found: Sequence[Row], *, ours: str, against: Sequence[str]) -> str:
+def table(found: Sequence[Row], *, ours: str, against: Sequence[str], aims: bool = True) -> str:
     """One line for each measure: figures, our ratios with their spans, the aim and whether it is met."""
-    heading = ["", ours, *against, *(f"ratio to {name} (10-90 %)" for name in against), "aim", "met"]
-    lines = [heading, ["---", *["---:"] * (len(heading) - 3), "---", "---"]]
+    heading = ["", ours, *against, *(f"ratio to {name} (10-90 %)" for name in against)]
+    lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
+    if aims:
+        lines = [[*lines[0], "aim", "met"], [*lines[1], "---", "---"]]
     for row in found:
         figures = [_figure(row.figures.get(name), row.measure.unit) for name in (ours, *against)]
         ratios = [_ratio(row.ratios.get(name)) for name in against]
-        met = {None: "", True: "yes", False: "**no**"}[row.met]
-        lines.append([f"{row.measure.title}, {row.measure.unit}", *figures, *ratios, _aim(row.measure.aim, row.measure.unit), met])
+        verdict = [_aim(row.measure.aim, row.measure.unit), {None: "", True: "yes", False: "**no**"}[row.met]]
+        lines.append([f"{row.measure.title}, {row.measure.unit}", *figures, *ratios, *(verdict if aims else [])])
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines)
 

@@ -83,3 +83,9 @@ def test_the_json_has_the_same_content_and_every_round() -> None:
 
 def test_one_value_is_its_own_spread() -> None:
     assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
+
+
+def test_a_table_of_noise_has_no_aims() -> None:
+    text = report.table(measures.rows(ROUNDS, ours="ours", aimed_at="peer"), ours="ours", against=["peer"], aims=False)
+    assert "| aim" not in text
+    assert "yes" not in text

@@ -15,6 +15,7 @@ from dra_driver.errors import ApiConflictError, ApiInvalidError, ApiNotFoundErro
 from dra_driver.k8s.events import EVENTS, NOTE_BYTES, Event, EventRecorder, EventSeries, ObjectReference, fit
 from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES
+from dra_driver.sandbox.apiserver import ApiServer
 from tests.k8s.contract import Server
 
 CONTROLLER = "dra-driver-test"
@@ -64,10 +65,8 @@ def test_a_patch_can_be_refused(server: Server) -> None:
         server.client.patch(RESOURCE_SLICES, name, changes={"metadata": {"resourceVersion": one.metadata.resource_version, "labels": {"a": "c"}}})
 
 
-def test_the_double_says_which_patches_it_does_not_know(server: Server) -> None:
-    if not server.double:
-        pytest.skip("of the double only")
-    url = f"{server.double.url}/apis/resource.k8s.io/v1/resourceslices/x"
+def test_the_double_says_which_patches_it_does_not_know(api: ApiServer) -> None:
+    url = f"{api.url}/apis/resource.k8s.io/v1/resourceslices/x"
     headers = {"Content-Type": "application/json-patch+json"}
     with pytest.raises(urllib.error.HTTPError, match="415") as caught:
         urllib.request.urlopen(urllib.request.Request(url, b"[]", headers, method="PATCH"), timeout=20)
