@@ -16,7 +16,7 @@ def test_v1beta1_advertised_first_serves_pods(process_nodes: dict[str, ProcessGp
         kube.create(claim(namespace, "old"))
         kube.create(pod(namespace, "old", [claim_ref("gpu", claim="old")], node=node.name))
         kube.wait_running(namespace, "old")
-        assert '"version": "v1beta1"' in node.log.read_text()
+        assert '"version": "v1beta1"' in node.log_text()
         kube.delete("Pod", "old", namespace)
         kube.wait_gone("Pod", "old", namespace)
         assert node.prepared_claims() == {}

@@ -87,6 +87,12 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()  # the command's name, field 2, may hold spaces and brackets
 
 
+def _wait_for_environment(process: Process) -> None:
+    """The kernel shows the environment of a new program a moment after it runs; until then `marked` would not find it."""
+    while process.alive() and not Path(f"/proc/{process.pid}/environ").read_bytes():
+        time.sleep(0.001)
+
+
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -159,6 +165,7 @@ class Parts:
                 ],
             )
         part = Part(name, Process.of(pid), time.time())
+        _wait_for_environment(part.process)
         record = self.directory / f"{name}.json"
         record.with_suffix(".partial").write_text(json.dumps(asdict(part)))
         record.with_suffix(".partial").rename(record)

@@ -16,6 +16,7 @@ from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, AllocationResult, DeviceAllocationResult
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import READ_DEADLINE, ClaimKeeper, Prepared, PreparedDevice
+from dra_driver.kubelet.driver import Plan
 from dra_driver.kubelet.journal import ClaimKey, Journal
 from dra_driver.sandbox.apiserver import ApiServer
 from tests.kubelet.toy import NODE, ToyDriver, allocated, result
@@ -301,6 +302,27 @@ def test_a_repeat_that_fails_takes_nothing_from_a_prepared_claim(host: Host, cli
     assert host.held() == {claim.uid: ["toy-0"]}
     assert host.cdi.path(claim).read_bytes() == before
     assert isinstance(host.prepare(allocated(client, "other", result("toy-0"))), ClaimRetryError), "the device is still taken"
+
+
+def test_a_process_that_dies_between_journal_and_cdi_spec_is_made_good_by_the_next(
+    host: Host, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+
+    def die(self: CdiFiles, claim: ClaimKey, plan: Plan) -> bool:
+        raise SystemExit
+
+    with monkeypatch.context() as death:
+        death.setattr(CdiFiles, "ensure", die)
+        with pytest.raises(SystemExit):
+            host.prepare(claim)
+    assert (host.held(), host.specs()) == ({claim.uid: ["toy-0"]}, set())
+    host.close()
+    host.restart()
+    assert host.specs() == {claim.uid}
+    assert devices(host.prepare(claim)) == ["toy-0"]
+    assert host.keeper.unprepare([claim]) == {claim.uid: None}
+    assert (host.held(), host.specs()) == ({}, set())
 
 
 def test_unprepare_needs_neither_the_claim_nor_the_api_server(host: Host, client: Client, api: ApiServer) -> None:
