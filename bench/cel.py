@@ -135,8 +135,8 @@ def cluster(go_ns: float, device_count: int) -> None:
     fresh = [[api_device(5000 + 128 * turn + number) for number in range(128)] for turn in range(ROUNDS)]
     edited = [[api_device(number) for number in range(128)] for _ in range(ROUNDS)]
     for turn, slice_ in enumerate(edited):
-        for device in slice_:
-            device["attributes"]["index"] = {"int": 100 + turn}
+        for one in slice_:
+            one["attributes"]["index"] = {"int": 100 + turn}
     for what, turns in ("never-seen", fresh), ("the same, one attribute changed", edited):
         slices = iter([[Device.from_api("gpu.nvidia.com", device) for device in slice_] for slice_ in turns])
 

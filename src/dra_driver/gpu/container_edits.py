@@ -1,7 +1,8 @@
 """What a container gets besides its claim: device nodes, the driver's libraries and programs.
 
-Built anew for every prepare from what the host has at that moment: a driver can be replaced or finish its installation while we run, and a cached
-or incomplete set of edits starts a container without its GPU. What a container cannot do without is therefore an error when it is missing.
+What the host has at that moment: a driver can be replaced or finish its installation while we run, and an old or incomplete set of edits starts a
+container without its GPU. Device nodes are looked at for every prepare, files again whenever a directory of the driver has changed. What a container
+cannot do without is an error when it is missing.
 
 Devices come in as CDI device nodes only, with type and numbers: what is injected behind the runtime's back is lost when systemd rewrites the cgroup.
 """
