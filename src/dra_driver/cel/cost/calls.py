@@ -11,11 +11,10 @@ from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import ranges
 from dra_driver.cel.cost.paths import NOWHERE, FieldPath
 from dra_driver.cel.cost.ranges import LIMIT, NOTHING, ONE, UNKNOWN, Range, fixed
+from dra_driver.cel.cost.rates import NEW_LIST, REGEX_FACTOR, STRING_FACTOR, UNIT_CALLS
 from dra_driver.cel.syntax.tree import Literal, Node
 
-STRING_FACTOR = 0.1
-REGEX_FACTOR = 0.25
-_NEW_LIST = fixed(10)
+_NEW_LIST = fixed(NEW_LIST)
 _MAX_NAME_REGEX = 128
 _MAX_FORMAT = 64
 _ADDRESS = (4, 16)
@@ -220,46 +219,7 @@ _BY_FUNCTION: dict[str, Callable[[_Call], CallEstimate | None]] = {
     "validate": _validate,
     "_==_": _equals,
     **dict.fromkeys(
-        [
-            "masked",
-            "prefixLength",
-            "family",
-            "isUnspecified",
-            "isLoopback",
-            "isLinkLocalMulticast",
-            "isLinkLocalUnicast",
-            "isGlobalUnicast",
-            "format.named",
-            "sign",
-            "asInteger",
-            "isInteger",
-            "asApproximateFloat",
-            "isGreaterThan",
-            "isLessThan",
-            "compareTo",
-            "add",
-            "sub",
-            "major",
-            "minor",
-            "patch",
-            "getScheme",
-            "getHostname",
-            "getHost",
-            "getPort",
-            "getEscapedPath",
-            "getQuery",
-            "serviceAccount",
-            "path",
-            "group",
-            "resource",
-            "subresource",
-            "namespace",
-            "name",
-            "allowed",
-            "reason",
-            "error",
-            "errored",
-        ],
+        UNIT_CALLS,
         _unit,
     ),
 }

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import ranges
-from dra_driver.cel.cost.calls import REGEX_FACTOR, STRING_FACTOR, CallEstimate, Operand, estimate_call
+from dra_driver.cel.cost.calls import CallEstimate, Operand, estimate_call
 from dra_driver.cel.cost.paths import NOWHERE, FieldPath
 from dra_driver.cel.cost.ranges import NOTHING, ONE, UNKNOWN, Range, fixed
+from dra_driver.cel.cost.rates import REGEX_FACTOR, STRING_FACTOR
 from dra_driver.cel.syntax.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
 
 PathSize = Callable[[tuple[str, ...]], int | None]

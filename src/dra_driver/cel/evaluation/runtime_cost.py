@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dra_driver.cel.cost.ranges import whole
+from dra_driver.cel.cost.rates import NEW_LIST, REGEX_FACTOR, STRING_FACTOR, UNIT_CALLS
 from dra_driver.cel.evaluation.arithmetic import ADDABLE
 from dra_driver.cel.evaluation.type_names import go_name
 from dra_driver.cel.evaluation.values import (
@@ -24,10 +25,6 @@ from dra_driver.cel.evaluation.values import (
     Version,
 )
 from dra_driver.k8s.quantity import Quantity
-
-STRING_FACTOR = 0.1
-REGEX_FACTOR = 0.25
-_NEW_LIST = 10
 
 _SIZED = frozenset({str, bytes})
 _UNIT_EQUALITY = frozenset({Amount, Quantity, IpAddress, Cidr, NamedFormat, Url, Version})
@@ -111,46 +108,7 @@ _BY_FUNCTION: dict[str, Callable[[list[Any], str, Any], int | None]] = {
     "ip": lambda args, overload, _result: 1 if overload == "cidr_ip" else _scaled(actual_size(args[0]), STRING_FACTOR),
     "ip.isCanonical": _per_character(2 * STRING_FACTOR),
     **dict.fromkeys(
-        [
-            "masked",
-            "prefixLength",
-            "family",
-            "isUnspecified",
-            "isLoopback",
-            "isLinkLocalMulticast",
-            "isLinkLocalUnicast",
-            "isGlobalUnicast",
-            "format.named",
-            "sign",
-            "asInteger",
-            "isInteger",
-            "asApproximateFloat",
-            "isGreaterThan",
-            "isLessThan",
-            "compareTo",
-            "add",
-            "sub",
-            "major",
-            "minor",
-            "patch",
-            "getScheme",
-            "getHostname",
-            "getHost",
-            "getPort",
-            "getEscapedPath",
-            "getQuery",
-            "serviceAccount",
-            "path",
-            "group",
-            "resource",
-            "subresource",
-            "namespace",
-            "name",
-            "allowed",
-            "reason",
-            "error",
-            "errored",
-        ],
+        UNIT_CALLS,
         _one,
     ),
     "containsIP": lambda args, overload, _result: _network(args, overload, "cidr_contains_ip_string"),
@@ -164,7 +122,7 @@ _BY_FUNCTION: dict[str, Callable[[list[Any], str, Any], int | None]] = {
 
 
 def _list_cost(factor: float, size: int) -> int:
-    return min(whole(float(size) * (1.0 if factor < 0 else factor)) + 1 + _NEW_LIST, MAX_UINT)
+    return min(whole(float(size) * (1.0 if factor < 0 else factor)) + 1 + NEW_LIST, MAX_UINT)
 
 
 def _self_compare(elements: Any) -> int:
