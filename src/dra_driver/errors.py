@@ -7,6 +7,7 @@
     ├── HostError                 the process: a directory, socket or library of this host cannot be used
     │   └── InstanceConflictError another live instance or driver holds our place
     ├── JournalError              the process: the journal of prepared claims cannot be read or written
+    │   └── JournalDamagedError   its content is not what was written
     ├── ApiError                  one request to the API server: `status`, `reason`, `message`
     │   ├── ApiUnavailableError   retryable: no connection, timeout, 429, 5xx
     │   ├── ApiNotFoundError      404
@@ -16,6 +17,7 @@
     │   └── ApiDeniedError        401, 403
     ├── ClaimError                one ResourceClaim: the others of the call are not affected
     │   ├── ClaimRetryError       retryable: the same call may succeed later
+    │   │   ├── DeviceHeldError   another claim still holds the device
     │   │   └── NoFitError        no free devices satisfy the claim on this node
     │   └── UnsupportedRequestError   the claim asks for what this version cannot do yet
     ├── DeviceError               one device of this node
@@ -52,6 +54,10 @@ class InstanceConflictError(HostError):
 
 class JournalError(DraError):
     """The journal of prepared claims cannot be read or written."""
+
+
+class JournalDamagedError(JournalError):
+    """What the journal's file holds is not what was written: it can be moved away and rebuilt."""
 
 
 class ApiError(DraError):
@@ -105,6 +111,15 @@ class ClaimRetryError(ClaimError):
     """As ClaimError, but the same call may succeed later."""
 
     retryable = True
+
+
+class DeviceHeldError(ClaimRetryError):
+    """Another claim still holds a device that this one needs. `holder` is that claim's namespace/name and `holder_uid` its UID."""
+
+    def __init__(self, message: str, *, holder: str, holder_uid: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+        self.holder_uid = holder_uid
 
 
 class NoFitError(ClaimRetryError):

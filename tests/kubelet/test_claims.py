@@ -16,6 +16,7 @@ from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, AllocationResult, DeviceAllocationResult
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import READ_DEADLINE, ClaimKeeper, Prepared, PreparedDevice
+from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.driver import Plan
 from dra_driver.kubelet.journal import ClaimKey, Journal
 from dra_driver.sandbox.apiserver import ApiServer
@@ -32,14 +33,15 @@ class Host:
         self.restart()
 
     def restart(self) -> None:
-        self.journal = Journal(self.directory / "state.db")
+        self.database = Database(self.directory / "state.db")
+        self.journal = Journal(self.database)
         self.cdi = CdiFiles(self.directory / "cdi", driver=self.driver.name, kind=self.driver.cdi_kind)
         self.keeper = ClaimKeeper(self.driver, self.client, self.journal, self.cdi)
         self.keeper.restore()
 
     def close(self) -> None:
         self.keeper.close()
-        self.journal.close()
+        self.database.close()
 
     def prepare(self, claim: ClaimKey) -> Prepared | DraError:
         return self.keeper.prepare([claim])[claim.uid]
@@ -170,13 +172,14 @@ def test_reading_the_claims_of_a_call_ends_in_time_for_all_of_them(client: Clien
             self.passed += READ_DEADLINE / 2
             return self.passed
 
-    journal = Journal(tmp_path / "late.db")
+    database = Database(tmp_path / "late.db")
+    journal = Journal(database)
     keeper = ClaimKeeper(ToyDriver(), client, journal, CdiFiles(tmp_path / "late", driver="d", kind="k/c"), clock=Late())
     outcomes = list(keeper.prepare(claims).values())
     assert sum(isinstance(one, ClaimRetryError) and "no time is left" in str(one) for one in outcomes) == 2
     assert sum(not isinstance(one, DraError) for one in outcomes) == 1
     keeper.close()
-    journal.close()
+    database.close()
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ class ClaimKeeper:
                 device=one.result.device,
                 uuid=one.uuid,
                 share_id=one.result.share_id or "",
-                exclusive=not one.result.share_id and not one.result.admin_access,
+                admin=bool(one.result.admin_access),
             )
             for one in plan.devices
         )

@@ -1,46 +1,25 @@
 """The journal: which claims hold which devices, durable before the kubelet gets its answer.
 
-SQLite in WAL mode with `synchronous=FULL`: one commit is one fsync, and its cost does not grow with the number of claims held. An exclusive device is
-reserved by a row under a UNIQUE index, which is the exclusion between claims, threads and processes alike. Each row keeps the allocation that it was
-made for and the claim's namespace, name and UID, so that every later question can be answered without the API server.
-Schema changes only add; `meta.oldest_reader` tells which schema version a program must know to read the file.
+One row a claim, so the cost does not grow with the number of claims held. An exclusive device is reserved by a row under a UNIQUE index, which is the
+exclusion between claims, threads and processes alike. Each row keeps the allocation that it was made for and the claim's namespace, name and UID, so
+that every later question can be answered without the API server; and what was changed on the host, with what was there before.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import random
 import sqlite3
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
-from dra_driver.errors import ClaimRetryError, JournalError
+from dra_driver.errors import ClaimError, ClaimRetryError, DeviceHeldError
 from dra_driver.k8s.objects.resource import DeviceAllocationResult
+from dra_driver.kubelet.database import Database
 
-SCHEMA_VERSION = 1
-BUSY_TIMEOUT_MS = 10_000
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT OR IGNORE INTO meta VALUES ('schema', 1), ('oldest_reader', 1);
-CREATE TABLE IF NOT EXISTS claims (
-  uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,
-  allocation BLOB NOT NULL,   -- our results and configurations, API JSON
-  boot_id TEXT NOT NULL, prepared_at REAL NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS devices (
-  claim_uid TEXT NOT NULL REFERENCES claims(uid) ON DELETE CASCADE,
-  pool TEXT NOT NULL, device TEXT NOT NULL, share_id TEXT NOT NULL DEFAULT '', uuid TEXT NOT NULL,
-  exclusive INTEGER NOT NULL,
-  PRIMARY KEY (claim_uid, device, pool, share_id)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX IF NOT EXISTS one_holder ON devices(uuid) WHERE exclusive;
-"""
+REVISIONS = random.SystemRandom()
 
 
 @dataclass(frozen=True)
@@ -57,159 +36,204 @@ class ClaimKey:
 
 @dataclass(frozen=True)
 class HeldDevice:
-    """A device of a claim; `exclusive` unless it is shared (share id) or used with admin access."""
+    """A device of a claim. The claim needs it for itself alone, but for a share of it (share id) or with admin access."""
 
     pool: str
     device: str
     uuid: str
     share_id: str = ""
-    exclusive: bool = True
+    admin: bool = False
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether no other claim may have it at the same time."""
+        return not self.share_id and not self.admin
+
+
+@dataclass(frozen=True)
+class ChangeRecord:
+    """A setting of the host that is changed for a claim: from `before` to `wanted`."""
+
+    subject: str
+    wanted: str
+    before: str
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim that holds devices."""
+    """A claim that holds devices.
+
+    `changes` are in the order in which the host was changed; `prepared` is False while that goes on. `boot_id` is the boot in which it was prepared
+    last. `revision` tells this row from all earlier and later ones of the claim; the journal gives it.
+    """
 
     claim: ClaimKey
     allocation: DeviceAllocationResult
     devices: tuple[HeldDevice, ...]
+    changes: tuple[ChangeRecord, ...] = ()
+    prepared: bool = True
+    boot_id: str = field(default="", compare=False)
+    revision: int = field(default=0, compare=False)
+
+
+def unrelated(uuid: str) -> Sequence[str]:  # noqa: ARG001
+    """For drivers whose devices do not overlap."""
+    return ()
 
 
 class Journal:
-    """Opens or creates the journal at `path`. All methods may be called from any thread; they raise JournalError when the file cannot be used."""
+    """The claims in `database`. `related` gives the UUIDs of the devices that overlap with one, such as the MIG devices of a GPU, and the reverse."""
 
-    def __init__(self, path: Path, *, boot_id: str = "") -> None:
-        self._path = path
+    def __init__(self, database: Database, *, boot_id: str = "", related: Callable[[str], Sequence[str]] = unrelated) -> None:
+        self._db = database
         self._boot_id = boot_id
-        self._lock = threading.Lock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(
-                os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            )  # claims may carry secrets; SQLite keeps the mode for its other files
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise JournalError(f"journal {path}: {error}; the plugin directory must be writable and on a local file system") from error
-        try:
-            self._open()
-        except BaseException:
-            self._db.close()
-            raise
-
-    def close(self) -> None:
-        """Closes the file."""
-        with self._lock:
-            self._db.close()
+        self._related = related
 
     def entries(self) -> list[Entry]:
         """All claims that hold devices, by UID."""
-        with self._reading():
-            return self._select("", ())
+        with self._db.reading() as connection:
+            return _select(connection, "", ())
 
     def find(self, uid: str) -> Entry | None:
         """The claim with this UID."""
-        with self._reading():
-            found = self._select("WHERE uid = ?", (uid,))
-            return found[0] if found else None
+        with self._db.reading() as connection:
+            found = _select(connection, "WHERE uid = ?", (uid,))
+        return found[0] if found else None
 
-    def reserve(self, entries: Sequence[Entry]) -> dict[str, ClaimRetryError]:
-        """Writes the entries in one commit. An entry whose exclusive device another claim holds is left out and returned with the reason, by UID."""
-        refused: dict[str, ClaimRetryError] = {}
-        with self._writing():
+    def count(self) -> int:
+        """How many claims hold devices."""
+        with self._db.reading() as connection:
+            return int(connection.execute("SELECT count(*) FROM claims").fetchone()[0])
+
+    def reserve(self, entries: Sequence[Entry]) -> dict[str, ClaimError]:
+        """Writes the entries in one commit, each in the place of an earlier one of its claim.
+
+        An entry that would share a device, or a setting of the host, with another claim that must have it alone is left out and returned with the
+        reason, by UID.
+        """
+
+        def change(connection: sqlite3.Connection) -> dict[str, ClaimError]:
+            refused: dict[str, ClaimError] = {}
             for entry in entries:
-                holder = self._holder(entry)
-                if holder is not None:
-                    refused[entry.claim.uid] = holder
+                reason = self._held(connection, entry) or _set_otherwise(connection, entry)
+                if reason is not None:
+                    refused[entry.claim.uid] = reason
                 else:
-                    self._insert(entry)
-        return refused
+                    self._insert(connection, entry)
+            return refused
 
-    def release(self, uids: Sequence[str]) -> None:
+        return self._db.write(change)
+
+    def mark_prepared(self, uids: Sequence[str]) -> None:
+        """Notes that the host is changed as the claims need it."""
+        self._db.write(lambda connection: connection.executemany("UPDATE claims SET prepared = 1 WHERE uid = ?", [(uid,) for uid in uids]))
+
+    def release(self, uids: Iterable[str]) -> None:
         """Forgets the claims in one commit; unknown UIDs are fine."""
-        with self._writing():
-            self._db.executemany("DELETE FROM claims WHERE uid = ?", [(uid,) for uid in uids])
+        rows = [(uid,) for uid in uids]
+        if rows:
+            self._db.write(lambda connection: connection.executemany("DELETE FROM claims WHERE uid = ?", rows))
 
-    def _open(self) -> None:
-        try:
-            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
-                self._check_version()
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_TIMEOUT_MS}"):
-                self._db.execute(f"PRAGMA {pragma}")
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        except sqlite3.DatabaseError as error:
-            raise JournalError(
-                f"journal {self._path}: {error}; if it is damaged, drain the node, move the file and its -wal and -shm away and start again"
-            ) from error
-
-    def _check_version(self) -> None:
-        """Before anything is written: a file that a newer version needs stays as it is."""
-        (oldest_reader,) = self._db.execute("SELECT value FROM meta WHERE key = 'oldest_reader'").fetchone()
-        if oldest_reader > SCHEMA_VERSION:
-            raise JournalError(
-                f"journal {self._path}: written by a newer version (needs schema {oldest_reader}, this program knows {SCHEMA_VERSION}); "
-                "the file is left untouched, install the newer version again"
-            )
-
-    def _select(self, where: str, arguments: tuple[str, ...]) -> list[Entry]:
-        # `where` is one of two constants of this class; values are bound.
-        devices: dict[str, list[HeldDevice]] = {}
-        inner = f"SELECT uid FROM claims {where}"  # noqa: S608
-        query = f"SELECT claim_uid, pool, device, uuid, share_id, exclusive FROM devices WHERE claim_uid IN ({inner})"  # noqa: S608
-        for uid, pool, device, uuid, share_id, exclusive in self._db.execute(query, arguments):
-            devices.setdefault(uid, []).append(HeldDevice(pool, device, uuid, share_id, bool(exclusive)))
-        rows = self._db.execute(f"SELECT uid, namespace, name, allocation FROM claims {where} ORDER BY uid", arguments)  # noqa: S608
-        return [
-            Entry(
-                ClaimKey(namespace, name, uid),
-                msgspec.json.decode(allocation, type=DeviceAllocationResult),
-                tuple(devices.get(uid, ())),
-            )
-            for uid, namespace, name, allocation in rows
-        ]
-
-    def _holder(self, entry: Entry) -> ClaimRetryError | None:
-        for held in entry.devices:
-            if not held.exclusive:
-                continue
-            row = self._db.execute(
-                "SELECT namespace, name, uid FROM devices JOIN claims ON uid = claim_uid WHERE uuid = ? AND exclusive AND claim_uid != ?",
-                (held.uuid, entry.claim.uid),
-            ).fetchone()
-            if row is not None:
-                return ClaimRetryError(
-                    f"claim {entry.claim}: device {held.device} ({held.uuid}) is still prepared for claim {ClaimKey(*row)}; "
-                    "it becomes free when the kubelet unprepares that claim"
+    def changed_by_others(self, entry: Entry) -> dict[str, ChangeRecord]:
+        """By subject, what other claims have changed of the settings that `entry` changes."""
+        with self._db.reading() as connection:
+            return {
+                subject: ChangeRecord(subject, wanted, before)
+                for one in entry.changes
+                for subject, wanted, before in connection.execute(
+                    "SELECT subject, wanted, before FROM host_changes WHERE subject = ? AND claim_uid != ?", (one.subject, entry.claim.uid)
                 )
+            }
+
+    def _held(self, connection: sqlite3.Connection, entry: Entry) -> ClaimRetryError | None:
+        """Why a device cannot be had. Two claims may have a device, or overlapping ones, only if neither needs it for itself alone."""
+        for held in entry.devices:
+            if held.admin:
+                continue
+            uuids = (held.uuid, *self._related(held.uuid))
+            places = ", ".join("?" * len(uuids))
+            query = (
+                "SELECT namespace, name, uid, device, uuid FROM devices JOIN claims ON uid = claim_uid "  # noqa: S608  only question marks go in
+                f"WHERE uuid IN ({places}) AND NOT admin AND (exclusive OR ?) AND claim_uid != ?"
+            )
+            row = connection.execute(query, (*uuids, held.exclusive, entry.claim.uid)).fetchone()
+            if row is not None:
+                return _refusal(entry, held, ClaimKey(*row[:3]), *row[3:])
         return None
 
-    def _insert(self, entry: Entry) -> None:
+    def _insert(self, connection: sqlite3.Connection, entry: Entry) -> None:
         claim = entry.claim
-        self._db.execute("DELETE FROM claims WHERE uid = ?", (claim.uid,))
-        self._db.execute(
-            "INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)",
-            (claim.uid, claim.namespace, claim.name, msgspec.json.encode(entry.allocation), self._boot_id, time.time()),
+        connection.execute("DELETE FROM claims WHERE uid = ?", (claim.uid,))
+        connection.execute(
+            "INSERT INTO claims (uid, namespace, name, allocation, boot_id, prepared_at, revision, prepared) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                claim.uid,
+                claim.namespace,
+                claim.name,
+                msgspec.json.encode(entry.allocation),
+                self._boot_id,
+                time.time(),
+                REVISIONS.getrandbits(62),
+                entry.prepared,
+            ),
         )
-        self._db.executemany(
-            "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?)",
-            [(claim.uid, held.pool, held.device, held.share_id, held.uuid, held.exclusive) for held in entry.devices],
+        connection.executemany(
+            "INSERT INTO devices (claim_uid, pool, device, share_id, uuid, exclusive, admin) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(claim.uid, held.pool, held.device, held.share_id, held.uuid, held.exclusive, held.admin) for held in entry.devices],
+        )
+        connection.executemany(
+            "INSERT INTO host_changes (claim_uid, position, subject, wanted, before) VALUES (?, ?, ?, ?, ?)",
+            [(claim.uid, position, one.subject, one.wanted, one.before) for position, one in enumerate(entry.changes)],
         )
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except (sqlite3.Error, msgspec.MsgspecError) as error:
-                raise JournalError(f"journal {self._path}: {error}") from error
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._reading():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    self._db.execute("ROLLBACK")
-                raise
+def _refusal(entry: Entry, held: HeldDevice, holder: ClaimKey, device: str, uuid: str) -> DeviceHeldError:
+    overlap = "" if uuid == held.uuid else f" overlaps with {device} ({uuid}), which"
+    return DeviceHeldError(
+        f"claim {entry.claim}: device {held.device} ({held.uuid}){overlap} is still prepared for claim {holder}; "
+        "it becomes free when the kubelet unprepares that claim",
+        holder=f"{holder.namespace}/{holder.name}",
+        holder_uid=holder.uid,
+    )
+
+
+def _set_otherwise(connection: sqlite3.Connection, entry: Entry) -> ClaimError | None:
+    """Why a setting of the host cannot be had: another claim needs another value of it."""
+    for one in entry.changes:
+        row = connection.execute(
+            "SELECT namespace, name, uid, wanted FROM host_changes JOIN claims ON uid = claim_uid "
+            "WHERE subject = ? AND wanted != ? AND claim_uid != ?",
+            (one.subject, one.wanted, entry.claim.uid),
+        ).fetchone()
+        if row is not None:
+            return ClaimRetryError(
+                f"claim {entry.claim}: needs {one.subject} to be {one.wanted}, but claim {ClaimKey(*row[:3])} has it set to {row[3]}; "
+                "it can be set again when that claim is unprepared"
+            )
+    return None
+
+
+def _select(connection: sqlite3.Connection, where: str, arguments: tuple[str, ...]) -> list[Entry]:
+    # `where` is one of two constants of this module; values are bound.
+    inner = f"SELECT uid FROM claims {where}"  # noqa: S608
+    devices: dict[str, list[HeldDevice]] = {}
+    query = f"SELECT claim_uid, pool, device, uuid, share_id, admin FROM devices WHERE claim_uid IN ({inner})"  # noqa: S608
+    for uid, pool, device, uuid, share_id, admin in connection.execute(query, arguments):
+        devices.setdefault(uid, []).append(HeldDevice(pool, device, uuid, share_id, bool(admin)))
+    changes: dict[str, list[ChangeRecord]] = {}
+    query = f"SELECT claim_uid, subject, wanted, before FROM host_changes WHERE claim_uid IN ({inner}) ORDER BY claim_uid, position"  # noqa: S608
+    for uid, *record in connection.execute(query, arguments):
+        changes.setdefault(uid, []).append(ChangeRecord(*record))
+    query = f"SELECT uid, namespace, name, allocation, prepared, boot_id, revision FROM claims {where} ORDER BY uid"  # noqa: S608
+    return [
+        Entry(
+            ClaimKey(namespace, name, uid),
+            msgspec.json.decode(allocation, type=DeviceAllocationResult),
+            tuple(devices.get(uid, ())),
+            tuple(changes.get(uid, ())),
+            bool(prepared),
+            boot_id,
+            revision,
+        )
+        for uid, namespace, name, allocation, prepared, boot_id, revision in connection.execute(query, arguments)
+    ]

@@ -22,6 +22,7 @@ from dra_driver.kubelet import service
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import ClaimKeeper
+from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.driver import Driver
 from dra_driver.kubelet.journal import Journal
 from dra_driver.kubelet.publisher import Publisher
@@ -89,8 +90,9 @@ class KubeletPlugin:
     def _start(self) -> None:
         undo = self._undo.callback
         undo(os.close, _lock_directory(self._paths.plugin))
-        journal = Journal(self._paths.plugin / "state.db", boot_id=self._boot_id)
-        undo(journal.close)
+        database = Database(self._paths.plugin / "state.db")
+        undo(database.close)
+        journal = Journal(database, boot_id=self._boot_id)
         cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
         cdi.check_writable()
         _check_registry(self._paths.registry)
