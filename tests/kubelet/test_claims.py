@@ -30,13 +30,14 @@ class Host:
         self.client = client
         self.directory = directory
         self.driver = ToyDriver()
+        self.patience = 0.0
         self.restart()
 
     def restart(self) -> None:
         self.database = Database(self.directory / "state.db")
         self.journal = Journal(self.database)
         self.cdi = CdiFiles(self.directory / "cdi", driver=self.driver.name, kind=self.driver.cdi_kind)
-        self.keeper = ClaimKeeper(self.driver, self.client, self.journal, self.cdi)
+        self.keeper = ClaimKeeper(self.driver, self.client, self.journal, self.cdi, guard_patience=self.patience)
         self.keeper.restore()
 
     def close(self) -> None:

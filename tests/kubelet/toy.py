@@ -21,13 +21,13 @@ from dra_driver.k8s.objects.resource import (
 )
 from dra_driver.k8s.objects.resource import DeviceClaim as DeviceClaimStruct
 from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode
-from dra_driver.kubelet.driver import Plan, PlannedDevice
+from dra_driver.kubelet.driver import Driver, Plan, PlannedDevice
 from dra_driver.kubelet.journal import ClaimKey
 
 DRIVER, NODE = "toy.example.com", "node-a"
 
 
-class ToyDriver:
+class ToyDriver(Driver):
     """Devices toy-0 to toy-7. `broken` devices raise an error of their own, `bug` raises what no driver should."""
 
     name = DRIVER

@@ -9,13 +9,17 @@ import json
 import logging
 import sys
 import time
+from contextvars import ContextVar
 from typing import Any, TextIO
+
+operation: ContextVar[str] = ContextVar("operation", default="")  # what the thread works on; stands in each of its lines
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    found = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return found | {"operation_id": operation.get()} if operation.get() else found
 
 
 class JsonFormatter(logging.Formatter):

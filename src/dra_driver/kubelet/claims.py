@@ -1,224 +1,215 @@
-"""Preparing and unpreparing claims: fetch → check → plan → reserve in the journal → CDI file → answer.
+"""Preparing and unpreparing claims: the way of one call of the kubelet.
 
-The way of one claim stands in `ClaimKeeper.prepare`, top to bottom. What goes wrong with one claim is that claim's answer; the others of the call go
-on. Repeating a prepare is safe at any time: the reservation is written again, the CDI file is compared and repaired. Unprepare needs nothing but the
-UID and the journal.
+Prepare: join a running prepare of the same claim, or read the claim → wait for the claim's turn → take (`holdings`) → answer. A device that another
+claim still holds is waited for (`guard`), without holding anything meanwhile. Unprepare needs nothing but the UID and the journal, and overtakes a
+prepare of its claim that has not taken anything yet. What goes wrong with one claim is that claim's answer; the others of the call go on. Repeating
+either is safe at any time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from dra_driver.daemon.clock import Clock, SystemClock
-from dra_driver.daemon.locks import KeyedLocks
-from dra_driver.errors import ApiError, ApiNotFoundError, ClaimError, ClaimRetryError, DraError, UnsupportedRequestError
+from dra_driver.daemon.turns import Turns
+from dra_driver.errors import ClaimRetryError, DeviceHeldError, DraError
 from dra_driver.k8s.client import Client
-from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceAllocationResult, ResourceClaim
+from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.cdi_files import CdiFiles
-from dra_driver.kubelet.driver import Driver, Plan
-from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice, Journal
+from dra_driver.kubelet.driver import Driver
+from dra_driver.kubelet.flights import Flight, Flights
+from dra_driver.kubelet.guard import Guard
+from dra_driver.kubelet.holdings import Holdings, Prepared, PreparedDevice
+from dra_driver.kubelet.journal import ClaimKey, Entry, Journal
+from dra_driver.kubelet.observer import Observer
+from dra_driver.kubelet.reading import ClaimReader, Planned
+
+__all__ = ["Caller", "ClaimKeeper", "Prepared", "PreparedDevice"]
 
 log = logging.getLogger(__name__)
 
-READ_DEADLINE = 20.0  # seconds for reading all claims of a call; the kubelet gives the whole call 45
-READERS = 8
-
-T = TypeVar("T")
-R = TypeVar("R")
+PATIENCE = 40.0  # seconds for a call; the kubelet gives it 45
+READ_DEADLINE = 20.0  # of them for reading the claims
+GUARD_PATIENCE = 40.0  # of them for a device that another claim holds: a container gets 30 s to end by default
 
 
-@dataclass(frozen=True)
-class PreparedDevice:
-    """What the kubelet is told about one device."""
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    cdi_ids: tuple[str, ...]
-    share_id: str | None = None
-
-
-Prepared = tuple[PreparedDevice, ...]
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True)
-class _Planned:
-    """A claim between reading and answering."""
+class Caller:
+    """Who waits for the answer: for how many seconds, and whether it still does."""
 
-    entry: Entry
-    plan: Plan
-    before: Entry | None
+    patience: float = PATIENCE
+    waits: Callable[[], bool] = _always
+
+
+ANYBODY = Caller()
 
 
 class ClaimKeeper:
-    """Keeps the claims of one driver on one node. Safe for concurrent calls; calls about one claim come after one another."""
+    """Keeps the claims of one driver on one node. Safe for concurrent calls; what changes one claim is done in the order of the calls.
 
-    def __init__(self, driver: Driver, client: Client, journal: Journal, cdi: CdiFiles, clock: Clock | None = None) -> None:
+    `turns` is shared by all instances on the node.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        client: Client,
+        journal: Journal,
+        cdi: CdiFiles,
+        *,
+        turns: Turns | None = None,
+        guard_patience: float = GUARD_PATIENCE,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
-        self._driver = driver
-        self._client = client
+        self._observer = observer or Observer()
         self._journal = journal
         self._cdi = cdi
-        self._locks = KeyedLocks()
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read-claim")
+        self._turns = turns or Turns()
+        self._guard_patience = guard_patience
+        self._flights: Flights[Prepared | DraError] = Flights()
+        self._reader = ClaimReader(driver, client, self._clock)
+        self.guard = Guard(journal, client, self._clock, self._observer)
+        self.holdings = Holdings(driver, journal, cdi, self._turns, self._reader)
 
-    def prepare(self, claims: Sequence[ClaimKey]) -> dict[str, Prepared | DraError]:
-        """For each claim, by UID, its devices or why it could not be prepared. Bounded in time: well below the kubelet's deadline."""
-        end = self._clock.monotonic() + READ_DEADLINE
-        # From the first look at the claim to the last write: an unprepare that comes in between would find nothing to undo.
-        with self._locks.hold(claim.uid for claim in claims):
-            read = dict(zip(claims, self._read_all(claims, end), strict=True))
-            outcomes: dict[str, Prepared | DraError] = {claim.uid: one for claim, one in read.items() if isinstance(one, DraError)}
-            planned = [one for one in read.values() if isinstance(one, _Planned)]
-            refused = self._journal.reserve([one.entry for one in planned])
-            for one in planned:
-                uid = one.entry.claim.uid
-                outcomes[uid] = refused[uid] if uid in refused else _attempt(self._publish, one, one.entry.claim)
+    def prepare(self, claims: Sequence[ClaimKey], caller: Caller = ANYBODY) -> dict[str, Prepared | DraError]:
+        """For each claim, by UID, its devices or why it could not be prepared. Bounded in time: below the kubelet's deadline."""
+        end = self._clock.monotonic() + min(PATIENCE, caller.patience)
+        flights, joined = self._flights.board(claim.uid for claim in claims)
+        outcomes: dict[str, Prepared | DraError] = {}
+        try:
+            self._prepare([claim for claim in claims if claim.uid in flights], flights, outcomes, end, caller)
+        finally:
+            for claim in claims:
+                if claim.uid in flights:
+                    failed = ClaimRetryError(f"claim {claim}: the call that prepared it failed")
+                    self._flights.land(claim.uid, flights[claim.uid], outcomes.get(claim.uid, failed))
         for claim in claims:
-            _report("prepare", claim, outcomes[claim.uid])
+            if claim.uid in joined:
+                landed = joined[claim.uid].wait(end - self._clock.monotonic())
+                outcomes[claim.uid] = landed if landed is not None else ClaimRetryError(f"claim {claim}: another call is still preparing it")
+            self._report("prepare", claim, outcomes[claim.uid])
         return outcomes
 
     def unprepare(self, claims: Sequence[ClaimKey]) -> dict[str, DraError | None]:
         """For each claim, by UID, None or why it could not be unprepared. A claim that is not prepared is a success."""
-        with self._locks.hold(claim.uid for claim in claims):
-            outcomes: dict[str, DraError | None] = {claim.uid: _attempt(self._cdi.remove, claim, claim) for claim in claims}
-            self._journal.release([uid for uid, outcome in outcomes.items() if outcome is None])
+        uids = [claim.uid for claim in claims]
+        with self._turns.line_up(uids) as turn:
+            self._flights.overtake(uids)
+            turn.wait()
+            outcomes = self.holdings.give_back(claims)
+        self.guard.released()
         for claim in claims:
-            _report("unprepare", claim, outcomes[claim.uid])
+            self._report("unprepare", claim, outcomes[claim.uid])
         return outcomes
 
-    def restore(self) -> None:
-        """Repairs the CDI files of all prepared claims: the kubelet does not ask again for pods that run.
+    def release(self, entry: Entry, still_so: Callable[[], bool]) -> DraError | bool | None:
+        """Gives back what nobody uses: in the claim's turn, if the entry is the same as ever and `still_so`. False if it is not."""
+        uid = entry.claim.uid
+        with self._turns.hold([uid]):
+            found = self._journal.find(uid)
+            if found is None or found.revision != entry.revision or not still_so():
+                return False
+            outcome = self.holdings.give_back([entry.claim])[uid]
+        self.guard.released()
+        return outcome
 
-        What cannot be repaired now is logged; it stops nothing. A file of ours without an entry belongs to a container that may be alive: it stays.
+    def restore(self) -> None:
+        """At start: takes back what a process that died was in the middle of, and repairs the CDI files of all prepared claims.
+
+        The kubelet does not ask again for pods that run. What cannot be repaired now is logged; it stops nothing. A file of ours without an entry
+        belongs to a container that may be alive: it stays.
         """
         entries = self._journal.entries()
         for entry in entries:
-            written = _attempt(self._repair, entry, entry.claim)
-            if isinstance(written, DraError):
-                log.error("CDI spec of a prepared claim cannot be repaired", extra={"claim": str(entry.claim), "error": str(written)})
-            elif written:
-                log.warning("CDI spec of a prepared claim was missing or outdated and is written again", extra={"claim": str(entry.claim)})
+            if not entry.prepared:
+                self._roll_back(entry)
+        self.repair()
         known = {entry.claim.uid for entry in entries}
         for claim in self._cdi.claims():
             if claim.uid not in known:
                 log.warning("CDI spec of a claim that the journal does not know is left alone", extra={"claim": str(claim)})
 
+    def repair(self) -> None:
+        """Writes missing and outdated CDI specs of prepared claims; to be called again whenever they may have become so."""
+        written = 0
+        for listed in self._journal.entries():
+            with self._turns.hold([listed.claim.uid]):
+                entry = self._journal.find(listed.claim.uid)
+                if entry is None or not entry.prepared:
+                    continue
+                outcome = attempt(entry.claim, self.holdings.repair, entry)
+            if isinstance(outcome, DraError):
+                log.error("CDI spec of a prepared claim cannot be repaired", extra={"claim": str(entry.claim), "error": str(outcome)})
+            elif outcome:
+                written += 1
+                log.warning("CDI spec of a prepared claim was missing or outdated and is written again", extra={"claim": str(entry.claim)})
+        if written:
+            self._observer.cdi_repaired(written)
+
     def close(self) -> None:
         """Ends the reading threads."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
 
-    def _read_all(self, claims: Sequence[ClaimKey], end: float) -> Iterable[_Planned | DraError]:
-        def read(claim: ClaimKey) -> _Planned | DraError:
-            return _attempt(lambda one: self._read(one, end), claim, claim)
+    def _prepare(
+        self,
+        claims: Sequence[ClaimKey],
+        flights: Mapping[str, Flight[Prepared | DraError]],
+        outcomes: dict[str, Prepared | DraError],
+        end: float,
+        caller: Caller,
+    ) -> None:
+        began = self._clock.monotonic()
+        wanted = list(claims)
+        while wanted:
+            read = self._reader.read(wanted, min(end, self._clock.monotonic() + READ_DEADLINE))
+            outcomes |= {claim.uid: one for claim, one in read.items() if isinstance(one, DraError)}
+            planned = [one for one in read.values() if isinstance(one, Planned)]
+            uids = [one.entry.claim.uid for one in planned]
+            with self._turns.line_up(uids) as turn:
+                turn.wait()
+                gone = not caller.waits()
+                late = {uid for uid in uids if gone or flights[uid].overtaken}
+                outcomes |= self.holdings.take([one for one in planned if one.entry.claim.uid not in late])
+            outcomes |= {claim.uid: _unwanted(claim, gone) for claim in wanted if claim.uid in late}
+            held = {claim: error for claim in wanted if isinstance(error := outcomes[claim.uid], DeviceHeldError)}
+            wanted = list(held)
 
-        # The usual call has one claim and needs no other thread.
-        return map(read, claims) if len(claims) == 1 else self._readers.map(read, claims)
+            def given_up(waiting: Sequence[ClaimKey] = wanted) -> bool:
+                return not caller.waits() or any(flights[claim.uid].overtaken for claim in waiting)
 
-    def _read(self, claim: ClaimKey, end: float) -> _Planned:
-        """What the API server says about the claim, and what that means on this host."""
-        left = end - self._clock.monotonic()
-        if left <= 0:
-            raise ClaimRetryError(f"claim {claim} cannot be read: no time is left for it in this call, the API server is slow")
-        try:
-            found = self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace, deadline=left)
-        except ApiNotFoundError as error:
-            raise ClaimError(f"claim {claim} does not exist any more; delete the pod that uses it") from error
-        except ApiError as error:
-            raise ClaimRetryError(f"claim {claim} cannot be read: {error}") from error
-        allocation = _our_part(claim, found, self._driver.name)
-        plan = self._driver.plan(allocation)
-        held = tuple(
-            HeldDevice(
-                pool=one.result.pool,
-                device=one.result.device,
-                uuid=one.uuid,
-                share_id=one.result.share_id or "",
-                admin=bool(one.result.admin_access),
-            )
-            for one in plan.devices
-        )
-        repeated = [device for (device, _), times in Counter((one.device, one.share_id) for one in held).items() if times > 1]
-        if repeated:
-            raise UnsupportedRequestError(
-                f"claim {claim}: status.allocation.devices.results has device {repeated[0]} more than once; that is not supported yet "
-                "unless the shareIDs differ"
-            )
-        before = self._journal.find(claim.uid)
-        _check_identity(claim, before, plan)
-        return _Planned(Entry(claim, allocation, held), plan, before)
+            until = min(end, began + self._guard_patience)
+            if held and not self.guard.wait([error.holder_uid for error in held.values()], until, given_up):
+                outcomes |= {claim.uid: self.guard.explain(error, self._clock.monotonic() - began) for claim, error in held.items()}
+                return
 
-    def _repair(self, entry: Entry) -> bool:
-        plan = self._driver.plan(entry.allocation)
-        _check_identity(entry.claim, entry, plan)
-        return self._cdi.ensure(entry.claim, plan)
+    def _roll_back(self, entry: Entry) -> None:
+        """The kubelet got no answer for this claim, and will ask again if it still wants it."""
+        outcome = self.release(entry, lambda: True)
+        if isinstance(outcome, DraError):
+            log.error("half-prepared claim cannot be taken back, its devices stay reserved", extra={"claim": str(entry.claim), "error": str(outcome)})
+        else:
+            log.warning("half-prepared claim is taken back", extra={"claim": str(entry.claim)})
+            self._observer.journal("rolled_back")
 
-    def _publish(self, planned: _Planned) -> Prepared:
-        claim = planned.entry.claim
-        try:
-            self._cdi.ensure(claim, planned.plan)
-        except DraError:
-            # Nothing on the host has changed: the claim holds what it held before, which is usually nothing.
-            if planned.before is None:
-                self._journal.release([claim.uid])
-            else:
-                self._journal.reserve([planned.before])
-            raise
-        return tuple(
-            PreparedDevice(
-                requests=(device.result.request.partition("/")[0],),  # the kubelet knows no subrequests
-                pool=device.result.pool,
-                device=device.result.device,
-                cdi_ids=(self._cdi.device_id(claim, device),),
-                share_id=device.result.share_id,
-            )
-            for device in planned.plan.devices
-        )
+    def _report(self, operation: str, claim: ClaimKey, outcome: Prepared | DraError | None) -> None:
+        about = {"operation": operation, "claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid}
+        if isinstance(outcome, DraError):
+            log.warning("claim failed", extra=about | {"error": str(outcome)})
+            self._observer.claim(operation, "retry" if outcome.retryable else "refused")
+        else:
+            log.info("claim done", extra=about | {"devices": [one.device for one in outcome or ()]})
+            self._observer.claim(operation, "done")
 
 
-def _our_part(claim: ClaimKey, found: ResourceClaim, driver: str) -> DeviceAllocationResult:
-    """The driver's results and configurations of the allocation; ClaimError when this is not the claim, or it has none."""
-    if found.metadata.uid != claim.uid:
-        raise ClaimError(f"claim {claim} was replaced by another one of that name with UID {found.metadata.uid}; delete the pod that uses it")
-    allocation = found.status.allocation
-    if allocation is None:
-        raise ClaimRetryError(f"claim {claim} is not allocated: status.allocation is empty; the scheduler sets it")
-    results = [result for result in allocation.devices.results if result.driver == driver]
-    if not results:
-        others = ", ".join(sorted({result.driver for result in allocation.devices.results})) or "none"
-        raise ClaimError(f"claim {claim} has no device of driver {driver}: status.allocation.devices.results name {others}")
-    config = [entry for entry in allocation.devices.config if entry.opaque is not None and entry.opaque.driver == driver]
-    return DeviceAllocationResult(results=results, config=config)
-
-
-def _check_identity(claim: ClaimKey, before: Entry | None, plan: Plan) -> None:
-    """ClaimError when a device that the claim holds is another piece of hardware now."""
-    held = {(one.device, one.share_id): one.uuid for one in before.devices} if before else {}
-    for one in plan.devices:
-        uuid = held.get((one.result.device, one.result.share_id or ""), one.uuid)
-        if uuid != one.uuid:
-            raise ClaimError(f"claim {claim}: device {one.result.device} was {uuid} and is {one.uuid} now; delete the pods that use the claim")
-
-
-def _attempt(step: Callable[[T], R], argument: T, claim: ClaimKey) -> R | DraError:
-    """The step's result or its error. A bug in a step is that claim's error as well: a panic stays in one claim."""
-    try:
-        return step(argument)
-    except DraError as error:
-        return error
-    except Exception as error:
-        log.exception("internal error", extra={"claim": str(claim)})
-        return ClaimRetryError(f"claim {claim}: internal error, please report it: {type(error).__name__}: {error}")
-
-
-def _report(operation: str, claim: ClaimKey, outcome: Prepared | DraError | None) -> None:
-    about = {"operation": operation, "claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid}
-    if isinstance(outcome, DraError):
-        log.warning("claim failed", extra=about | {"error": str(outcome)})
-    else:
-        log.info("claim done", extra=about | {"devices": [one.device for one in outcome or ()]})
+def _unwanted(claim: ClaimKey, gone: bool) -> ClaimRetryError:
+    if gone:
+        return ClaimRetryError(f"claim {claim}: the kubelet has given up this call; nothing was prepared")
+    return ClaimRetryError(f"claim {claim}: was unprepared while it was being prepared; nothing was prepared")

@@ -5,9 +5,11 @@ The rest of this package is the same for every driver: sockets, registration, th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dra_driver.errors import HostError
 from dra_driver.k8s.objects.resource import DeviceAllocationResult, DeviceRequestAllocationResult
 from dra_driver.kubelet.cdi import ContainerEdits
 
@@ -22,15 +24,27 @@ class PlannedDevice:
 
 
 @dataclass(frozen=True)
+class HostChange:
+    """A setting of this host that a claim needs, such as a device's compute mode: `subject` names it, `value` is what it must be."""
+
+    subject: str
+    value: str
+
+
+@dataclass(frozen=True)
 class Plan:
-    """All devices of one claim; `common` applies to a container that gets any of them."""
+    """All devices of one claim; `common` applies to a container that gets any of them.
+
+    `changes` are made in their order before the claim counts as prepared, and taken back in the reverse order when it is unprepared.
+    """
 
     devices: tuple[PlannedDevice, ...]
     common: ContainerEdits
+    changes: tuple[HostChange, ...] = ()
 
 
 class Driver(Protocol):
-    """The vendor's part."""
+    """The vendor's part. A class that derives from this one needs only `name`, `cdi_kind` and `plan`."""
 
     @property
     def name(self) -> str:
@@ -49,3 +63,15 @@ class Driver(Protocol):
         something that every device needs.
         """
         ...
+
+    def related(self, uuid: str) -> Sequence[str]:  # noqa: ARG002
+        """UUIDs of the devices that cannot be used together with this one, such as the MIG devices of a GPU; the relation goes both ways."""
+        return ()
+
+    def read_setting(self, subject: str) -> str:
+        """What a setting that `plan` changes is now. Raises DraError."""
+        raise HostError(f"setting {subject}: this driver reads none")
+
+    def apply_setting(self, change: HostChange) -> None:
+        """Makes the setting so; nothing to do if it is so already. May be repeated at any time. Raises DraError."""
+        raise HostError(f"setting {change.subject}: this driver makes none")

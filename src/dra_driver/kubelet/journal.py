@@ -100,6 +100,10 @@ class Journal:
             found = _select(connection, "WHERE uid = ?", (uid,))
         return found[0] if found else None
 
+    def has(self, entry: Entry, row: Entry | None) -> bool:
+        """Whether `row` says all that would be written for `entry` in this boot."""
+        return row == entry and row is not None and row.boot_id == self._boot_id
+
     def count(self) -> int:
         """How many claims hold devices."""
         with self._db.reading() as connection:
@@ -111,11 +115,13 @@ class Journal:
         An entry that would share a device, or a setting of the host, with another claim that must have it alone is left out and returned with the
         reason, by UID.
         """
+        if not entries:
+            return {}
 
         def change(connection: sqlite3.Connection) -> dict[str, ClaimError]:
             refused: dict[str, ClaimError] = {}
             for entry in entries:
-                reason = self._held(connection, entry) or _set_otherwise(connection, entry)
+                reason: ClaimError | None = self._held(connection, entry) or _set_otherwise(connection, entry)
                 if reason is not None:
                     refused[entry.claim.uid] = reason
                 else:
@@ -126,7 +132,9 @@ class Journal:
 
     def mark_prepared(self, uids: Sequence[str]) -> None:
         """Notes that the host is changed as the claims need it."""
-        self._db.write(lambda connection: connection.executemany("UPDATE claims SET prepared = 1 WHERE uid = ?", [(uid,) for uid in uids]))
+        rows = [(uid,) for uid in uids]
+        if rows:
+            self._db.write(lambda connection: connection.executemany("UPDATE claims SET prepared = 1 WHERE uid = ?", rows))
 
     def release(self, uids: Iterable[str]) -> None:
         """Forgets the claims in one commit; unknown UIDs are fine."""

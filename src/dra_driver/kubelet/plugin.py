@@ -16,6 +16,7 @@ from pathlib import Path
 import grpc
 
 from dra_driver.daemon.supervisor import Supervisor
+from dra_driver.daemon.turns import Turns
 from dra_driver.errors import HostError, InstanceConflictError
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet import service
@@ -92,11 +93,13 @@ class KubeletPlugin:
         undo(os.close, _lock_directory(self._paths.plugin))
         database = Database(self._paths.plugin / "state.db")
         undo(database.close)
-        journal = Journal(database, boot_id=self._boot_id)
+        journal = Journal(database, boot_id=self._boot_id, related=self._driver.related)
+        turns = Turns(self._paths.plugin / "claims.lock")
+        undo(turns.close)
         cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
         cdi.check_writable()
         _check_registry(self._paths.registry)
-        keeper = ClaimKeeper(self._driver, self._client, journal, cdi)
+        keeper = ClaimKeeper(self._driver, self._client, journal, cdi, turns=turns)
         undo(keeper.close)
         keeper.restore()
         undo(self._supervisor.stop, STOP_GRACE)

@@ -6,6 +6,7 @@ Each call gets one entry for each claim asked for, and no other: the kubelet tre
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Iterable
@@ -13,9 +14,10 @@ from typing import Any, Protocol
 
 import grpc
 
+from dra_driver.daemon import logs
 from dra_driver.errors import ClaimRetryError, DraError
 from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
-from dra_driver.kubelet.claims import ClaimKeeper, PreparedDevice
+from dra_driver.kubelet.claims import PATIENCE, Caller, ClaimKeeper, PreparedDevice
 from dra_driver.kubelet.journal import ClaimKey
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,15 @@ LONGEST_QUEUE = 48  # prepares at a time; the rest of the workers is for unprepa
 V1 = "v1.DRAPlugin"
 V1BETA1 = "v1beta1.DRAPlugin"
 VERSIONS = (V1, V1BETA1)
+
+
+ANSWER_TIME = 1.0  # seconds before the caller's deadline at which an answer must be on its way
+_CALLS = itertools.count(1)
+
+
+def _caller(context: grpc.ServicerContext) -> Caller:
+    left = context.time_remaining()
+    return Caller(PATIENCE if left is None else left - ANSWER_TIME, context.is_active)
 
 
 class _WireClaim(Protocol):
@@ -44,14 +55,14 @@ class _Service:
         self._version = messages.DESCRIPTOR.package.rpartition(".")[2]
         self._has_share_id = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
 
-    def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ARG002
+    def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         """Prepares all claims of the request; errors are per claim."""
         claims = self._keys("prepare", request.claims)
         response = self._messages.NodePrepareResourcesResponse()
         if not self._prepares.acquire(blocking=False):
             return self._all_failed(response, claims, "prepare", ClaimRetryError(f"{LONGEST_QUEUE} other calls are being prepared; try again later"))
         try:
-            outcomes = self._keeper.prepare(claims)
+            outcomes = self._keeper.prepare(claims, _caller(context))
         except Exception as error:  # noqa: BLE001  the journal, or a bug: all claims of this call fail, none of another call
             return self._all_failed(response, claims, "prepare", error)
         finally:
@@ -80,6 +91,7 @@ class _Service:
 
     def _keys(self, operation: str, claims: Iterable[_WireClaim]) -> list[ClaimKey]:
         """The claims asked for, each UID once."""
+        logs.operation.set(f"{operation}-{next(_CALLS)}")
         keys = list({claim.uid: ClaimKey(claim.namespace, claim.name, claim.uid) for claim in claims}.values())
         log.debug("call", extra={"operation": operation, "version": self._version, "claims": [str(key) for key in keys]})
         return keys

@@ -8,13 +8,13 @@ from dra_driver.gpu import container_edits
 from dra_driver.gpu.attributes import device
 from dra_driver.gpu.inventory import Gpu, Inventory
 from dra_driver.k8s.objects.resource import Device, DeviceAllocationResult, DeviceRequestAllocationResult
-from dra_driver.kubelet.driver import Plan, PlannedDevice
+from dra_driver.kubelet.driver import Driver, Plan, PlannedDevice
 
 DRIVER = "gpu.nvidia.com"
 CDI_KIND = "k8s.gpu.nvidia.com/claim"
 
 
-class GpuDriver:
+class GpuDriver(Driver):
     """Implements `kubelet.driver.Driver` over one inventory of the node `pool`."""
 
     name = DRIVER

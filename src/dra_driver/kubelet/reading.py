@@ -1,0 +1,103 @@
+"""Reading claims: what the API server says about a claim, and what that means on this host. Changes nothing and holds no lock."""
+
+from __future__ import annotations
+
+import contextvars
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from dra_driver.daemon.clock import Clock
+from dra_driver.errors import ApiError, ApiNotFoundError, ClaimError, ClaimRetryError, DraError, UnsupportedRequestError
+from dra_driver.k8s.client import Client
+from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceAllocationResult, ResourceClaim
+from dra_driver.kubelet.attempts import attempt
+from dra_driver.kubelet.driver import Driver, Plan
+from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice
+
+READERS = 8
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A claim that was read: what it is to hold, and the driver's plan for it."""
+
+    entry: Entry
+    plan: Plan
+
+
+class ClaimReader:
+    """Reads claims of one driver."""
+
+    def __init__(self, driver: Driver, client: Client, clock: Clock) -> None:
+        self._driver = driver
+        self._client = client
+        self._clock = clock
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read-claim")
+
+    def close(self) -> None:
+        """Ends the reading threads."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def read(self, claims: Sequence[ClaimKey], end: float) -> dict[ClaimKey, Planned | DraError]:
+        """All claims, in parallel, until the monotonic time `end`."""
+
+        def one(claim: ClaimKey) -> Planned | DraError:
+            return attempt(claim, lambda key: self._read(key, end), claim)
+
+        # The usual call has one claim and needs no other thread.
+        outcomes: Iterable[Planned | DraError]
+        if len(claims) == 1:
+            outcomes = map(one, claims)
+        else:
+            outcomes = self._readers.map(lambda context, claim: context.run(one, claim), [contextvars.copy_context() for _ in claims], claims)
+        return dict(zip(claims, outcomes, strict=True))
+
+    def plan(self, claim: ClaimKey, allocation: DeviceAllocationResult) -> Planned:
+        """What an allocation (this driver's part of it) means on this host."""
+        plan = self._driver.plan(allocation)
+        held = tuple(
+            HeldDevice(
+                pool=one.result.pool,
+                device=one.result.device,
+                uuid=one.uuid,
+                share_id=one.result.share_id or "",
+                admin=bool(one.result.admin_access),
+            )
+            for one in plan.devices
+        )
+        repeated = [device for (device, _), times in Counter((one.device, one.share_id) for one in held).items() if times > 1]
+        if repeated:
+            raise UnsupportedRequestError(
+                f"claim {claim}: status.allocation.devices.results has device {repeated[0]} more than once; that is not supported yet "
+                "unless the shareIDs differ"
+            )
+        return Planned(Entry(claim, allocation, held), plan)
+
+    def _read(self, claim: ClaimKey, end: float) -> Planned:
+        left = end - self._clock.monotonic()
+        if left <= 0:
+            raise ClaimRetryError(f"claim {claim} cannot be read: no time is left for it in this call, the API server is slow")
+        try:
+            found = self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace, deadline=left)
+        except ApiNotFoundError as error:
+            raise ClaimError(f"claim {claim} does not exist any more; delete the pod that uses it") from error
+        except ApiError as error:
+            raise ClaimRetryError(f"claim {claim} cannot be read: {error}") from error
+        return self.plan(claim, our_part(claim, found, self._driver.name))
+
+
+def our_part(claim: ClaimKey, found: ResourceClaim, driver: str) -> DeviceAllocationResult:
+    """The driver's results and configurations of the allocation; ClaimError when this is not the claim, or it has none."""
+    if found.metadata.uid != claim.uid:
+        raise ClaimError(f"claim {claim} was replaced by another one of that name with UID {found.metadata.uid}; delete the pod that uses it")
+    allocation = found.status.allocation
+    if allocation is None:
+        raise ClaimRetryError(f"claim {claim} is not allocated: status.allocation is empty; the scheduler sets it")
+    results = [result for result in allocation.devices.results if result.driver == driver]
+    if not results:
+        others = ", ".join(sorted({result.driver for result in allocation.devices.results})) or "none"
+        raise ClaimError(f"claim {claim} has no device of driver {driver}: status.allocation.devices.results name {others}")
+    config = [entry for entry in allocation.devices.config if entry.opaque is not None and entry.opaque.driver == driver]
+    return DeviceAllocationResult(results=results, config=config)
