@@ -21,14 +21,14 @@ from dra_driver.k8s import config
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import Device, DeviceAllocationResult
 from dra_driver.kubelet.cdi import ContainerEdits
-from dra_driver.kubelet.driver import Plan, PlannedDevice
+from dra_driver.kubelet.driver import Driver, Plan, PlannedDevice
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
 from dra_driver.sandbox.kubelet.calls import as_data
 
 DRIVER = "recorded.example.com"
 
 
-class RecordedDriver:
+class RecordedDriver(Driver):
     """One device; the first plan fails."""
 
     name = DRIVER
