@@ -24,11 +24,13 @@ from dra_driver.kubelet._proto import plugin_registration_pb2_grpc
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import ClaimKeeper
 from dra_driver.kubelet.database import Database
+from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
 from dra_driver.kubelet.journal import Journal
 from dra_driver.kubelet.publisher import Publisher
 from dra_driver.kubelet.registration import Registrar
 from dra_driver.kubelet.server import SocketServer
+from dra_driver.kubelet.sweep import Sweep
 
 REGISTRAR_WORKERS = 2
 STOP_GRACE = 5.0
@@ -49,7 +51,8 @@ class PluginPaths:
 class KubeletPlugin:
     """One driver on one node. Stopping it closes `client`.
 
-    `versions` are the DRAPlugin versions to serve, the most wanted first; `interceptors` see every call of the kubelet.
+    `versions` are the DRAPlugin versions to serve, the most wanted first; `processes` is the host's /proc, without which no device of a lost claim is
+    ever freed; `interceptors` see every call of the kubelet.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class KubeletPlugin:
         paths: PluginPaths,
         versions: Sequence[str] = service.VERSIONS,
         boot_id: str = "",
+        processes: Path | None = None,
         interceptors: Sequence[grpc.ServerInterceptor] = (),
     ) -> None:
         self._driver = driver
@@ -69,6 +73,7 @@ class KubeletPlugin:
         self._paths = paths
         self._versions = versions
         self._boot_id = boot_id
+        self._users = DeviceUsers(processes)
         self._supervisor = Supervisor()
         self._undo = ExitStack()
         self._service = SocketServer(paths.plugin / "dra.sock", workers=service.WORKERS, interceptors=interceptors)
@@ -103,6 +108,8 @@ class KubeletPlugin:
         undo(keeper.close)
         keeper.restore()
         undo(self._supervisor.stop, STOP_GRACE)
+        sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node)
+        self._supervisor.start("sweep", sweep.run)
         self._supervisor.start("watch-slices", self.publisher.watch)
         self._supervisor.start("publish-slices", self.publisher.publish, wake=self._interrupt)
         service.add_to(self._service.grpc, keeper, self._versions)
