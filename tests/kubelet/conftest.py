@@ -12,6 +12,7 @@ from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.sandbox.apiserver import ApiServer
+from tests.kubelet.host import Host
 from tests.kubelet.toy import NODE
 
 
@@ -25,6 +26,13 @@ def api() -> Iterator[ApiServer]:
 def client(api: ApiServer) -> Iterator[Client]:
     one = Client(api.connection, "test")
     one.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def host(client: Client, tmp_path: Path) -> Iterator[Host]:
+    one = Host(client, tmp_path)
     yield one
     one.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,50 +19,8 @@ from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.driver import Plan
 from dra_driver.kubelet.journal import ClaimKey, Journal
 from dra_driver.sandbox.apiserver import ApiServer
+from tests.kubelet.host import Host, devices
 from tests.kubelet.toy import NODE, ToyDriver, allocated, result
-
-
-class Host:
-    """One node's claim keeper with all its parts; `restart` is a new process on the same directories."""
-
-    def __init__(self, client: Client, directory: Path) -> None:
-        self.client = client
-        self.directory = directory
-        self.driver = ToyDriver()
-        self.patience = 0.0
-        self.restart()
-
-    def restart(self) -> None:
-        self.database = Database(self.directory / "state.db")
-        self.journal = Journal(self.database)
-        self.cdi = CdiFiles(self.directory / "cdi", driver=self.driver.name, kind=self.driver.cdi_kind)
-        self.keeper = ClaimKeeper(self.driver, self.client, self.journal, self.cdi, guard_patience=self.patience)
-        self.keeper.restore()
-
-    def close(self) -> None:
-        self.keeper.close()
-        self.database.close()
-
-    def prepare(self, claim: ClaimKey) -> Prepared | DraError:
-        return self.keeper.prepare([claim])[claim.uid]
-
-    def held(self) -> dict[str, list[str]]:
-        return {entry.claim.uid: [held.device for held in entry.devices] for entry in self.journal.entries()}
-
-    def specs(self) -> set[str]:
-        return {claim.uid for claim in self.cdi.claims()}
-
-
-@pytest.fixture
-def host(client: Client, tmp_path: Path) -> Iterator[Host]:
-    one = Host(client, tmp_path)
-    yield one
-    one.close()
-
-
-def devices(outcome: Prepared | DraError) -> list[str]:
-    assert not isinstance(outcome, DraError), outcome
-    return [one.device for one in outcome]
 
 
 def test_a_prepared_claim_has_an_answer_a_journal_entry_and_a_cdi_spec(host: Host, client: Client) -> None:

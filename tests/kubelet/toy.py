@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from dra_driver.errors import ClaimError, HostError
 from dra_driver.k8s.client import Client
@@ -21,14 +22,17 @@ from dra_driver.k8s.objects.resource import (
 )
 from dra_driver.k8s.objects.resource import DeviceClaim as DeviceClaimStruct
 from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode
-from dra_driver.kubelet.driver import Driver, Plan, PlannedDevice
+from dra_driver.kubelet.driver import Driver, HostChange, Plan, PlannedDevice
 from dra_driver.kubelet.journal import ClaimKey
 
 DRIVER, NODE = "toy.example.com", "node-a"
 
 
 class ToyDriver(Driver):
-    """Devices toy-0 to toy-7. `broken` devices raise an error of their own, `bug` raises what no driver should."""
+    """Devices toy-0 to toy-7. `broken` devices raise an error of their own, `bug` raises what no driver should.
+
+    `wants` gives settings to devices; the host's settings are files in `settings_directory`, which has what a fresh boot has when they are missing.
+    """
 
     name = DRIVER
     cdi_kind = "k8s.toy.example.com/claim"
@@ -38,6 +42,9 @@ class ToyDriver(Driver):
         self.bug = ""
         self.node_path = "/dev/{}"
         self.generation = "TOY"
+        self.wants: dict[str, list[HostChange]] = {}
+        self.settings_directory = Path("/nonexistent")
+        self.stuck: set[str] = set()
 
     def plan(self, allocation: DeviceAllocationResult) -> Plan:
         planned = []
@@ -50,7 +57,19 @@ class ToyDriver(Driver):
                 raise HostError(f"device node of {result.device} is missing")
             edits = ContainerEdits(device_nodes=(DeviceNode(self.node_path.format(result.device)),))
             planned.append(PlannedDevice(result, f"{self.generation}-{result.device}", edits))
-        return Plan(tuple(planned), ContainerEdits(env=("TOY=yes",)))
+        changes = tuple(change for device in planned for change in self.wants.get(device.result.device, ()))
+        return Plan(tuple(planned), ContainerEdits(env=("TOY=yes",)), changes)
+
+    def read_setting(self, subject: str) -> str:
+        try:
+            return (self.settings_directory / subject).read_text()
+        except FileNotFoundError:
+            return "default"
+
+    def apply_setting(self, change: HostChange) -> None:
+        if change.subject in self.stuck:
+            raise HostError(f"setting {change.subject} is stuck")
+        (self.settings_directory / change.subject).write_text(change.value)
 
 
 def result(device: str, request: str = "gpu", *, driver: str = DRIVER, pool: str = NODE, **more: object) -> DeviceRequestAllocationResult:
