@@ -43,7 +43,7 @@ class DeviceUsers:
 
 def _processes(proc: Path) -> list[Path]:
     try:
-        found = sorted(one for one in proc.iterdir() if one.name.isdecimal())
+        found = sorted((one for one in proc.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name))
     except OSError as error:
         raise HostError(f"process directory {proc}: {error.strerror}") from error
     if not found:
