@@ -19,7 +19,7 @@ from tests.kubelet.toy import ToyDriver
 class Host:
     """One node's claim keeper with all its parts; `restart` is a new process on the same directories."""
 
-    def __init__(self, client: Client, directory: Path, driver: ToyDriver | None = None) -> None:
+    def __init__(self, client: Client, directory: Path, driver: ToyDriver | None = None, *, restore: bool = True) -> None:
         self.client = client
         self.directory = directory
         self.driver = driver or ToyDriver()
@@ -29,9 +29,9 @@ class Host:
         self.boot_id = "boot-1"
         self.clock: Clock | None = None
         self.observer = Observer()
-        self.restart()
+        self.restart(restore=restore)
 
-    def restart(self) -> None:
+    def restart(self, *, restore: bool = True) -> None:
         self.database = Database(self.directory / "state.db")
         self.journal = Journal(self.database, boot_id=self.boot_id, related=self.driver.related)
         self.turns = Turns(self.directory / "claims.lock")
@@ -46,7 +46,8 @@ class Host:
             clock=self.clock,
             observer=self.observer,
         )
-        self.keeper.restore()
+        if restore:
+            self.keeper.restore()
 
     def close(self) -> None:
         self.keeper.close()

@@ -62,13 +62,15 @@ class Holdings:
                 claim = one.entry.claim
                 if claim.uid not in outcomes:
                     outcomes[claim.uid] = attempt(claim, lambda planned: self._provide(planned, earlier[planned.entry.claim.uid]), one)
-            self._journal.mark_prepared([uid for uid in _unprepared(ready) if not isinstance(outcomes[uid], DraError)])
+            done = [one.entry.claim.uid for one in ready if not one.entry.prepared and not isinstance(outcomes[one.entry.claim.uid], DraError)]
+            self._journal.mark(done, prepared=True)
         return outcomes
 
     def give_back(self, claims: Sequence[ClaimKey]) -> dict[str, DraError | None]:
         """For each claim, by UID, None or why not all of it could be given back; what is left is given back when it is tried again."""
         entries = {claim: self._journal.find(claim.uid) for claim in claims}
         with self._changes.turn(_subjects(entries.values())):
+            self._begin_undo(entries.values())
             outcomes = {claim.uid: attempt(claim, lambda key: self._undo(key, entries[key]), claim) for claim in claims}
             self._journal.release([claim.uid for claim, entry in entries.items() if entry is not None and outcomes[claim.uid] is None])
         return outcomes
@@ -83,6 +85,7 @@ class Holdings:
         """What is to stand in the journal. What the claim held under another allocation is given back before."""
         if earlier is not None and earlier.allocation != one.entry.allocation:
             log.warning("claim was allocated anew without an unprepare; what it held is given back", extra={"claim": str(earlier.claim)})
+            self._begin_undo([earlier])
             self._undo(earlier.claim, earlier)
             self._journal.release([earlier.claim.uid])
             earlier = None
@@ -120,6 +123,10 @@ class Holdings:
         else:
             log.error("a failed prepare cannot be taken back, its devices stay reserved", extra={"claim": str(entry.claim), "error": str(error)})
 
+    def _begin_undo(self, entries: Iterable[Entry | None]) -> None:
+        """A process that finds this after a crash goes on."""
+        self._journal.mark([entry.claim.uid for entry in entries if entry is not None and entry.changes and entry.prepared], prepared=False)
+
     def _undo(self, claim: ClaimKey, entry: Entry | None) -> None:
         if entry is not None:
             self._changes.take_back(entry)
@@ -128,10 +135,6 @@ class Holdings:
 
 def _subjects(entries: Iterable[Entry | None]) -> set[str]:
     return {change.subject for entry in entries if entry is not None for change in entry.changes}
-
-
-def _unprepared(batch: Iterable[Planned]) -> list[str]:
-    return [one.entry.claim.uid for one in batch if not one.entry.prepared]
 
 
 def _check_identity(one: Planned, earlier: Entry | None) -> None:

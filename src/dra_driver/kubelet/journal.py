@@ -130,11 +130,11 @@ class Journal:
 
         return self._db.write(change)
 
-    def mark_prepared(self, uids: Sequence[str]) -> None:
-        """Notes that the host is changed as the claims need it."""
-        rows = [(uid,) for uid in uids]
+    def mark(self, uids: Iterable[str], *, prepared: bool) -> None:
+        """Notes that the host is changed as the claims need it, or that it is about to be changed back."""
+        rows = [(prepared, uid) for uid in uids]
         if rows:
-            self._db.write(lambda connection: connection.executemany("UPDATE claims SET prepared = 1 WHERE uid = ?", rows))
+            self._db.write(lambda connection: connection.executemany("UPDATE claims SET prepared = ? WHERE uid = ?", rows))
 
     def release(self, uids: Iterable[str]) -> None:
         """Forgets the claims in one commit; unknown UIDs are fine."""
