@@ -39,7 +39,7 @@ STEPS = {
     "prepare under another allocation": [*BACK, "commit", "write settings", *SPEC, "commit", "answer"],
     "unprepare a plain device": ["remove cdi", "commit", "answer"],
     "unprepare a device with settings": [*BACK, "answer"],
-    "unprepare two claims": ["commit", "remove cdi", "write settings", "remove cdi", "commit", "answer"],
+    "unprepare two claims": ["commit", "remove cdi", "write settings", "remove cdi", "commit", "commit", "answer"],
     "start with a half-prepared claim": [*BACK[1:], "answer"],
     "start without the CDI specs": [*SPEC, *SPEC, "answer"],
 }

@@ -71,8 +71,12 @@ class Holdings:
         entries = {claim: self._journal.find(claim.uid) for claim in claims}
         with self._changes.turn(_subjects(entries.values())):
             self._begin_undo(entries.values())
-            outcomes = {claim.uid: attempt(claim, lambda key: self._undo(key, entries[key]), claim) for claim in claims}
-            self._journal.release([claim.uid for claim, entry in entries.items() if entry is not None and outcomes[claim.uid] is None])
+            outcomes: dict[str, DraError | None] = {}
+            for claim, entry in entries.items():
+                outcomes[claim.uid] = attempt(claim, lambda key: self._undo(key, entries[key]), claim)
+                if entry is not None and entry.changes and outcomes[claim.uid] is None:
+                    self._journal.release([claim.uid])  # at once: the next of this call may be the last one that needs the setting
+            self._journal.release([claim.uid for claim, entry in entries.items() if entry and not entry.changes and outcomes[claim.uid] is None])
         return outcomes
 
     def repair(self, entry: Entry) -> bool:

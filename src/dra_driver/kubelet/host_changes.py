@@ -6,8 +6,8 @@ back. Claims that want the same of a setting share it: all of them remember what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 
 from dra_driver.daemon.turns import Turns
 from dra_driver.kubelet.driver import Driver, HostChange, Plan
@@ -22,11 +22,9 @@ class HostChanges:
         self._journal = journal
         self._turns = turns
 
-    @contextmanager
-    def turn(self, subjects: Iterable[str]) -> Iterator[None]:
+    def turn(self, subjects: Collection[str]) -> AbstractContextManager[None]:
         """One claim at a time decides about a setting."""
-        with self._turns.hold(f"setting {subject}" for subject in subjects):
-            yield
+        return self._turns.hold(f"setting {subject}" for subject in subjects) if subjects else nullcontext()
 
     def records(self, entry: Entry, plan: Plan, earlier: Entry | None) -> tuple[ChangeRecord, ...]:
         """The plan's changes with what was there before: by this claim's earlier entry, by other claims', else as it is now.
