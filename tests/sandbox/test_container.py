@@ -107,7 +107,7 @@ def test_same_name_twice_in_a_directory_is_a_conflict(tmp_path: Path) -> None:
     ("spec", "text"),
     [
         ({"cdiVersion": "0.2.0"}, "cdiVersion: found '0.2.0'"),
-        ({"cdiVersion": "0.5.0", "annotations": {"a": "b"}}, "annotations need 0.6.0"),
+        ({"cdiVersion": "0.5.0", "annotations": {"a": "b"}}, "found 0.5.0, the fields that are used need 0.6.0"),
         ({"kind": "gpu"}, "kind: found 'gpu', must be <vendor>/<class>"),
         ({"devices": []}, "devices: empty"),
         ({"devices": [device("0"), device("0")]}, "device '0': twice in the spec"),
@@ -121,6 +121,7 @@ def test_same_name_twice_in_a_directory_is_a_conflict(tmp_path: Path) -> None:
         ({"devices": [device("0", hooks=[{"hookName": "later", "path": "/x"}])]}, "hook: found 'later'"),
         ({"containerEdits": {"env": ["NOTHING"]}}, "containerEdits: env: found 'NOTHING'"),
         ({"devices": [{"containerEdits": {}}]}, "missing required field `name`"),
+        ({"devices": [device("0", futureEdits=[])]}, "contains unknown field `futureEdits`"),
     ],
 )
 def test_a_faulty_spec_is_not_used_and_the_fault_is_told(tmp_path: Path, spec: dict[str, Any], text: str) -> None:

@@ -15,7 +15,8 @@ import msgspec
 from dra_driver.daemon.paths import device_numbers
 from dra_driver.errors import HostError
 from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode, Hook, Mount
-from dra_driver.sandbox.cdi_specs import NO_PERMISSIONS, known_devices
+from dra_driver.kubelet.cdi_rules import NO_PERMISSIONS
+from dra_driver.sandbox.cdi_specs import known_devices
 
 CDI_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where runtimes look by default."""
