@@ -161,8 +161,7 @@ def _forbidden_edits(where: str, edits: ContainerEdits) -> Iterator[str]:
             yield f"{where}: env: found {variable!r}, must be without NUL"
     for node in edits.device_nodes:
         yield from _forbidden_node(where, node)
-    for mount in edits.mounts:
-        yield from _forbidden_mount(where, mount)
+    yield from _forbidden_mounts(where, edits.mounts)
     for hook in edits.hooks:
         yield from _forbidden_hook(where, hook)
     for device in edits.net_devices:
@@ -185,12 +184,13 @@ def _forbidden_node(where: str, node: DeviceNode) -> Iterator[str]:
             yield f"{where}: {name}: found {number}, must not be negative"
 
 
-def _forbidden_mount(where: str, mount: Mount) -> Iterator[str]:
-    if not mount.container_path.startswith("/"):
-        yield f"{where}: mount {mount.container_path}: containerPath: found {mount.container_path!r}, must be absolute"
-    # Of other mounts the "path" is whatever the file system calls its source.
-    if not mount.host_path.startswith("/") and {"bind", "rbind"} & {*mount.options, mount.type}:
-        yield f"{where}: mount {mount.container_path}: hostPath: found {mount.host_path!r}, must be absolute"
+def _forbidden_mounts(where: str, mounts: tuple[Mount, ...]) -> Iterator[str]:
+    for mount in mounts:
+        if not mount.container_path.startswith("/"):
+            yield f"{where}: mount {mount.container_path}: containerPath: found {mount.container_path!r}, must be absolute"
+        # Of other mounts the "path" is whatever the file system calls its source.
+        if not mount.host_path.startswith("/") and {"bind", "rbind"} & {*mount.options, mount.type}:
+            yield f"{where}: mount {mount.container_path}: hostPath: found {mount.host_path!r}, must be absolute"
 
 
 def _forbidden_hook(where: str, hook: Hook) -> Iterator[str]:
