@@ -253,12 +253,12 @@ def test_a_repeat_that_fails_takes_nothing_from_a_prepared_claim(host: Host, cli
     host.prepare(claim)
     before = host.cdi.path(claim).read_bytes()
 
-    def full(descriptor: int) -> None:
+    def full(descriptor: int, mode: int) -> None:
         raise OSError(28, "No space left on device")
 
     host.driver.node_path = "/dev/new/{}"
     with monkeypatch.context() as disk:
-        disk.setattr(os, "fsync", full)
+        disk.setattr(os, "fchmod", full)
         assert isinstance(host.prepare(claim), HostError)
     assert host.held() == {claim.uid: ["toy-0"]}
     assert host.cdi.path(claim).read_bytes() == before
@@ -270,7 +270,7 @@ def test_a_process_that_dies_between_journal_and_cdi_spec_is_made_good_by_the_ne
 ) -> None:
     claim = allocated(client, "c", result("toy-0"))
 
-    def die(self: CdiFiles, claim: ClaimKey, plan: Plan) -> bool:
+    def die(self: CdiFiles, claim: ClaimKey, plan: Plan, **more: Any) -> bool:
         raise SystemExit
 
     with monkeypatch.context() as death:

@@ -1,13 +1,16 @@
-"""The CDI spec files of prepared claims, one per claim.
+"""The CDI spec files of prepared claims, one per claim: `<directory>/<vendor>-<class>_<claim UID>.json`.
 
-A file is ours when its annotation says so; no other file is ever changed or removed. Files appear whole or not at all: written under a name that
-runtimes ignore, flushed, then renamed. They are readable by everybody, since container runtimes need not run as we do.
+A file carries the claim's identity in its annotations. It is ours when they say so; no other file is ever changed or removed. Files appear whole or
+not at all, and are readable by everybody, since container runtimes need not run as we do. Each lists the lowest CDI version that has what it uses.
+
+Where the driver gives metadata of a device, the files with it (`metadata`) come and go with the spec, and the spec has devices that mount them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,24 +18,34 @@ from pathlib import Path
 import msgspec
 
 from dra_driver.errors import ClaimError, HostError
-from dra_driver.kubelet.cdi import CdiDevice, Spec
+from dra_driver.kubelet import cdi_rules, requests
+from dra_driver.kubelet.cdi import NO_EDITS, CdiDevice, Spec
 from dra_driver.kubelet.driver import Plan, PlannedDevice
+from dra_driver.kubelet.files import replace_file
 from dra_driver.kubelet.journal import ClaimKey
+from dra_driver.kubelet.metadata import MetadataFiles, cdi_device_name
 
-CDI_VERSION = "0.6.0"  # the first version with annotations; 0.5.0 has the edits
 ANNOTATION_DRIVER = "resource.kubernetes.io/driver"
 ANNOTATION_CLAIM = "resource.kubernetes.io/claim"
 ANNOTATION_CLAIM_UID = "resource.kubernetes.io/claim-uid"
 
+_UID = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+class _Annotated(msgspec.Struct):
+    annotations: dict[str, str] = {}
+
 
 class CdiFiles:
-    """The specs of one driver in one directory. `kind` is vendor/class."""
+    """The specs of one driver in one directory. `kind` is vendor/class. `metadata` is where files about devices go; without it there are none."""
 
-    def __init__(self, directory: Path, *, driver: str, kind: str) -> None:
+    def __init__(self, directory: Path, *, driver: str, kind: str, metadata: Path | None = None) -> None:
         self._directory = directory
         self._driver = driver
         self._kind = kind
         self._prefix = kind.replace("/", "-") + "_"
+        self._metadata = MetadataFiles(metadata, driver=driver) if metadata else None
+        self._written: set[str] = set()
 
     def check_writable(self) -> None:
         """HostError when specs cannot be written here."""
@@ -45,67 +58,114 @@ class CdiFiles:
 
     def path(self, claim: ClaimKey) -> Path:
         """Where the spec of a claim lies. ClaimError for a UID that is no file name."""
-        if not claim.uid or "/" in claim.uid:
+        if not _UID.fullmatch(claim.uid):
             raise ClaimError(f"claim {claim}: the UID cannot be part of a file name; the API server never makes such UIDs")
         return self._directory / f"{self._prefix}{claim.uid}.json"
 
-    def device_id(self, claim: ClaimKey, device: PlannedDevice) -> str:
-        """The fully qualified CDI name of a device of a claim; it holds the claim's UID because runtimes cache by name."""
-        return f"{self._kind}={_device_name(claim, device)}"
+    def device_ids(self, claim: ClaimKey, plan: Plan) -> tuple[tuple[str, ...], ...]:
+        """The fully qualified CDI names for each of the plan's devices: of what the device adds to a container, and of its request's metadata.
 
-    def ensure(self, claim: ClaimKey, plan: Plan) -> bool:
-        """Makes the claim's file say exactly `plan`; returns whether it had to be written. HostError when that is impossible."""
-        content = msgspec.json.format(msgspec.json.encode(self._spec(claim, plan)), indent=2)
+        They hold the claim's UID, because runtimes cache by name. A device that adds nothing has none.
+        """
+        untold = {requests.base(device.result.request) for device in plan.devices if device.metadata is not None and self._metadata}
+        found = []
+        for device in plan.devices:
+            names = [_device_name(claim, device)] if _adds(plan, device) else []
+            if (request := requests.base(device.result.request)) in untold:
+                untold.remove(request)  # once for each request: with its first device
+                names.append(cdi_device_name(claim, request))
+            found.append(tuple(f"{self._kind}={name}" for name in names))
+        return tuple(found)
+
+    def ensure(self, claim: ClaimKey, plan: Plan, *, pod_claim: str = "") -> bool:
+        """Makes the claim's files say exactly `plan`; returns whether one had to be written.
+
+        `pod_claim` is the claim's annotation `metadata.POD_CLAIM_NAME`. ClaimError when a runtime would refuse the spec, HostError when the files
+        cannot be written.
+        """
         path = self.path(claim)
+        mounted, written = self._metadata.ensure(claim, pod_claim, plan) if self._metadata else ((), False)
+        spec = self._spec(claim, plan, mounted)
+        if spec is None:
+            return written
+        content = msgspec.json.format(msgspec.json.encode(spec), indent=2)
         with contextlib.suppress(OSError):
             if path.read_bytes() == content:
-                return False
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+                self._written.add(path.name)
+                return written
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
-                os.fchmod(file.fileno(), 0o644)
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            replace_file(path, content)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             raise HostError(f"claim {claim}: CDI spec {path}: {error.strerror}; the CDI directory must be writable for the driver") from error
+        self._written.add(path.name)
         return True
 
     def remove(self, claim: ClaimKey) -> None:
-        """Removes the claim's file; none is fine. HostError when it cannot be removed."""
+        """Removes the claim's files; none is fine. HostError when they cannot be removed."""
+        path = self.path(claim)
+        self._written.discard(path.name)
         try:
-            self.path(claim).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
-            raise HostError(f"claim {claim}: CDI spec {self.path(claim)}: {error.strerror}") from error
+            raise HostError(f"claim {claim}: CDI spec {path}: {error.strerror}") from error
+        if self._metadata:
+            self._metadata.remove(claim)
 
     def claims(self) -> Iterator[ClaimKey]:
         """The claims that have a file of this driver here, by the files' annotations. Unreadable and foreign files are passed over."""
         for path in sorted(self._directory.glob(f"{self._prefix}*.json")):
             try:
-                spec = msgspec.json.decode(path.read_bytes(), type=Spec)
+                noted = msgspec.json.decode(path.read_bytes(), type=_Annotated).annotations
             except (OSError, msgspec.MsgspecError):
                 continue
-            noted = spec.annotations
             if noted.get(ANNOTATION_DRIVER) == self._driver and ANNOTATION_CLAIM_UID in noted:
                 namespace, _, name = noted.get(ANNOTATION_CLAIM, "").partition("/")
                 yield ClaimKey(namespace, name, noted[ANNOTATION_CLAIM_UID])
 
-    def _spec(self, claim: ClaimKey, plan: Plan) -> Spec:
-        return Spec(
-            cdi_version=CDI_VERSION,
+    def lost(self) -> bool:
+        """Whether a spec that this object wrote or found right is not there any more, though nobody removed it here. Told once for each loss."""
+        try:
+            there = set(os.listdir(self._directory))  # noqa: PTH208  names are enough
+        except OSError:
+            there = set()
+        missing = self._written - there
+        self._written -= missing
+        return bool(missing)
+
+    def _spec(self, claim: ClaimKey, plan: Plan, mounted: tuple[CdiDevice, ...]) -> Spec | None:
+        """None when there is nothing to add to a container."""
+        devices = {device.name: device for device in mounted}
+        for planned in plan.devices:
+            if not _adds(plan, planned):
+                continue
+            device = CdiDevice(_device_name(claim, planned), planned.edits)
+            # Two requests may have the same device, as with admin access: the runtime gets it once.
+            if devices.setdefault(device.name, device) != device:
+                raise ClaimError(
+                    f"claim {claim}: device {planned.result.device} is allocated to several requests, and request {planned.result.request} has it "
+                    "configured differently; give these requests the same configuration"
+                )
+        if not devices:
+            return None
+        spec = Spec(
+            cdi_version="",
             kind=self._kind,
             annotations={
                 ANNOTATION_DRIVER: self._driver,
                 ANNOTATION_CLAIM: f"{claim.namespace}/{claim.name}",
                 ANNOTATION_CLAIM_UID: claim.uid,
             },
-            devices=tuple(CdiDevice(_device_name(claim, device), device.edits) for device in plan.devices),
+            devices=tuple(devices.values()),
             container_edits=plan.common,
         )
+        spec = msgspec.structs.replace(spec, cdi_version=cdi_rules.minimal_version(spec))
+        if faults := list(cdi_rules.faults(spec)):
+            raise ClaimError(f"claim {claim}: container runtimes refuse its CDI spec: {'; '.join(faults)}")
+        return spec
+
+
+def _adds(plan: Plan, device: PlannedDevice) -> bool:
+    return device.edits != NO_EDITS or plan.common != NO_EDITS
 
 
 def _device_name(claim: ClaimKey, device: PlannedDevice) -> str:

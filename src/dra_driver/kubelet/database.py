@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS claims (
   allocation BLOB NOT NULL,   -- our results and configurations, API JSON
   boot_id TEXT NOT NULL, prepared_at REAL NOT NULL,
   revision INTEGER NOT NULL DEFAULT 0,   -- random, another one with each write
-  prepared INTEGER NOT NULL DEFAULT 1    -- 0 while the host is being changed for the claim
+  prepared INTEGER NOT NULL DEFAULT 1,   -- 0 while the host is being changed for the claim
+  pod_claim TEXT NOT NULL DEFAULT ''     -- the pod's name for a claim that was made from a template
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS devices (
   claim_uid TEXT NOT NULL REFERENCES claims(uid) ON DELETE CASCADE,
@@ -56,6 +57,7 @@ _ADDED = {
     2: (
         "ALTER TABLE claims ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE claims ADD COLUMN prepared INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE claims ADD COLUMN pod_claim TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE devices ADD COLUMN admin INTEGER NOT NULL DEFAULT 0",
         "UPDATE devices SET admin = 1 WHERE NOT exclusive AND share_id = ''",
     )

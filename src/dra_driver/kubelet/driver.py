@@ -5,22 +5,34 @@ The rest of this package is the same for every driver: sockets, registration, th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from dra_driver.errors import HostError
-from dra_driver.k8s.objects.resource import DeviceAllocationResult, DeviceRequestAllocationResult
-from dra_driver.kubelet.cdi import ContainerEdits
+from dra_driver.k8s.objects.resource import DeviceAllocationResult, DeviceAttribute, DeviceRequestAllocationResult, NetworkDeviceData
+from dra_driver.kubelet.cdi import NO_EDITS, ContainerEdits
+
+
+@dataclass(frozen=True)
+class DeviceMetadata:
+    """What the programs in a container are told about a device, in a file (KEP-5304). Attributes are named as in a ResourceSlice."""
+
+    attributes: Mapping[str, DeviceAttribute] = field(default_factory=dict)
+    network: NetworkDeviceData | None = None
 
 
 @dataclass(frozen=True)
 class PlannedDevice:
-    """One allocated device: `uuid` is its identity on this host, `edits` are what a container needs to use it."""
+    """One allocated device: `uuid` is its identity on this host, `edits` are what a container needs to use it; none is fine.
+
+    With `metadata` the containers find a file about the device; a device without it costs nothing.
+    """
 
     result: DeviceRequestAllocationResult
     uuid: str
     edits: ContainerEdits
+    metadata: DeviceMetadata | None = None
 
 
 @dataclass(frozen=True)
@@ -39,12 +51,12 @@ class Plan:
     """
 
     devices: tuple[PlannedDevice, ...]
-    common: ContainerEdits
+    common: ContainerEdits = NO_EDITS
     changes: tuple[HostChange, ...] = ()
 
 
 class Driver(Protocol):
-    """The vendor's part. A class that derives from this one needs only `name`, `cdi_kind` and `plan`."""
+    """The vendor's part. A class that derives from this one needs only `name` and `plan`."""
 
     @property
     def name(self) -> str:
@@ -53,8 +65,8 @@ class Driver(Protocol):
 
     @property
     def cdi_kind(self) -> str:
-        """vendor/class of the CDI specs, such as k8s.gpu.nvidia.com/claim."""
-        ...
+        """vendor/class of the CDI specs, such as k8s.gpu.nvidia.com/claim. Once claims are prepared it must stay."""
+        return f"k8s.{self.name}/claim"
 
     def plan(self, allocation: DeviceAllocationResult) -> Plan:
         """What `allocation` (this driver's results and configurations only) means on this host, read from the host's present state.
@@ -75,3 +87,11 @@ class Driver(Protocol):
     def apply_setting(self, change: HostChange) -> None:
         """Makes the setting so; nothing to do if it is so already. May be repeated at any time. Raises DraError."""
         raise HostError(f"setting {change.subject}: this driver makes none")
+
+    def host_stamp(self) -> object:
+        """Whatever is unequal to a former one once `plan` may find other files on this host; device nodes do not count.
+
+        It is asked every second. After a change the CDI specs of all prepared claims are compared with new plans, since the kubelet does not ask
+        again for pods that run.
+        """
+        return None

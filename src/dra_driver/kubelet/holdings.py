@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import ClaimError, DraError
+from dra_driver.kubelet import requests
 from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.driver import Driver
@@ -83,7 +84,7 @@ class Holdings:
         """Writes the CDI spec of a prepared claim anew if it is missing or not what the host has now; returns whether that was so."""
         planned = self._reader.plan(entry.claim, entry.allocation)
         _check_identity(planned, entry)
-        return self._cdi.ensure(entry.claim, planned.plan)
+        return self._cdi.ensure(entry.claim, planned.plan, pod_claim=entry.pod_claim)
 
     def _entry(self, one: Planned, earlier: Entry | None) -> Entry:
         """What is to stand in the journal. What the claim held under another allocation is given back before."""
@@ -102,7 +103,7 @@ class Holdings:
         claim = one.entry.claim
         try:
             self._changes.make(one.entry)
-            self._cdi.ensure(claim, one.plan)
+            self._cdi.ensure(claim, one.plan, pod_claim=one.entry.pod_claim)
         except Exception:
             # A claim that was prepared before stays so: a container of it may run.
             if earlier is None or earlier.allocation != one.entry.allocation:
@@ -110,13 +111,13 @@ class Holdings:
             raise
         return tuple(
             PreparedDevice(
-                requests=(device.result.request.partition("/")[0],),  # the kubelet knows no subrequests
+                requests=(requests.base(device.result.request),),
                 pool=device.result.pool,
                 device=device.result.device,
-                cdi_ids=(self._cdi.device_id(claim, device),),
+                cdi_ids=cdi_ids,
                 share_id=device.result.share_id,
             )
-            for device in one.plan.devices
+            for device, cdi_ids in zip(one.plan.devices, self._cdi.device_ids(claim, one.plan), strict=True)
         )
 
     def _take_back(self, entry: Entry) -> None:

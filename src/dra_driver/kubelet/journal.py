@@ -64,7 +64,8 @@ class Entry:
     """A claim that holds devices.
 
     `changes` are in the order in which the host was changed; `prepared` is False while that goes on. `boot_id` is the boot in which it was prepared
-    last. `revision` tells this row from all earlier and later ones of the claim; the journal gives it.
+    last. `revision` tells this row from all earlier and later ones of the claim; the journal gives it. `pod_claim` is what the pod calls a claim that
+    was made from a template.
     """
 
     claim: ClaimKey
@@ -72,6 +73,7 @@ class Entry:
     devices: tuple[HeldDevice, ...]
     changes: tuple[ChangeRecord, ...] = ()
     prepared: bool = True
+    pod_claim: str = ""
     boot_id: str = field(default="", compare=False)
     revision: int = field(default=0, compare=False)
 
@@ -173,12 +175,13 @@ class Journal:
         claim = entry.claim
         connection.execute("DELETE FROM claims WHERE uid = ?", (claim.uid,))
         connection.execute(
-            "INSERT INTO claims (uid, namespace, name, allocation, boot_id, prepared_at, revision, prepared) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO claims (uid, namespace, name, allocation, pod_claim, boot_id, prepared_at, revision, prepared) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 claim.uid,
                 claim.namespace,
                 claim.name,
                 msgspec.json.encode(entry.allocation),
+                entry.pod_claim,
                 self._boot_id,
                 time.time(),
                 REVISIONS.getrandbits(62),
@@ -232,7 +235,7 @@ def _select(connection: sqlite3.Connection, where: str, arguments: tuple[str, ..
     query = f"SELECT claim_uid, subject, wanted, before FROM host_changes WHERE claim_uid IN ({inner}) ORDER BY claim_uid, position"  # noqa: S608
     for uid, *record in connection.execute(query, arguments):
         changes.setdefault(uid, []).append(ChangeRecord(*record))
-    query = f"SELECT uid, namespace, name, allocation, prepared, boot_id, revision FROM claims {where} ORDER BY uid"  # noqa: S608
+    query = f"SELECT uid, namespace, name, allocation, prepared, pod_claim, boot_id, revision FROM claims {where} ORDER BY uid"  # noqa: S608
     return [
         Entry(
             ClaimKey(namespace, name, uid),
@@ -240,8 +243,9 @@ def _select(connection: sqlite3.Connection, where: str, arguments: tuple[str, ..
             tuple(devices.get(uid, ())),
             tuple(changes.get(uid, ())),
             bool(prepared),
+            pod_claim,
             boot_id,
             revision,
         )
-        for uid, namespace, name, allocation, prepared, boot_id, revision in connection.execute(query, arguments)
+        for uid, namespace, name, allocation, prepared, pod_claim, boot_id, revision in connection.execute(query, arguments)
     ]

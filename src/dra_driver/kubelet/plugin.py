@@ -101,7 +101,7 @@ class KubeletPlugin:
         journal = Journal(database, boot_id=self._boot_id, related=self._driver.related)
         turns = Turns(self._paths.plugin / "claims.lock")
         undo(turns.close)
-        cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
+        cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind, metadata=self._paths.plugin / "dra-device-metadata")
         cdi.check_writable()
         _check_registry(self._paths.registry)
         keeper = ClaimKeeper(self._driver, self._client, journal, cdi, turns=turns)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextvars
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dra_driver.daemon.clock import Clock
-from dra_driver.errors import ApiError, ApiNotFoundError, ClaimError, ClaimRetryError, DraError, UnsupportedRequestError
+from dra_driver.errors import ApiError, ApiNotFoundError, ClaimError, ClaimRetryError, DraError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceAllocationResult, ResourceClaim
 from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.driver import Driver, Plan
 from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice
+from dra_driver.kubelet.metadata import POD_CLAIM_NAME
 
 READERS = 8
 
@@ -54,26 +54,10 @@ class ClaimReader:
             outcomes = self._readers.map(lambda context, claim: context.run(one, claim), [contextvars.copy_context() for _ in claims], claims)
         return dict(zip(claims, outcomes, strict=True))
 
-    def plan(self, claim: ClaimKey, allocation: DeviceAllocationResult) -> Planned:
-        """What an allocation (this driver's part of it) means on this host."""
+    def plan(self, claim: ClaimKey, allocation: DeviceAllocationResult, pod_claim: str = "") -> Planned:
+        """What an allocation (this driver's part of it) means on this host. `pod_claim` is as in an entry of the journal."""
         plan = self._driver.plan(allocation)
-        held = tuple(
-            HeldDevice(
-                pool=one.result.pool,
-                device=one.result.device,
-                uuid=one.uuid,
-                share_id=one.result.share_id or "",
-                admin=bool(one.result.admin_access),
-            )
-            for one in plan.devices
-        )
-        repeated = [device for (device, _), times in Counter((one.device, one.share_id) for one in held).items() if times > 1]
-        if repeated:
-            raise UnsupportedRequestError(
-                f"claim {claim}: status.allocation.devices.results has device {repeated[0]} more than once; that is not supported yet "
-                "unless the shareIDs differ"
-            )
-        return Planned(Entry(claim, allocation, held), plan)
+        return Planned(Entry(claim, allocation, _held(plan), pod_claim=pod_claim), plan)
 
     def _read(self, claim: ClaimKey, end: float) -> Planned:
         left = end - self._clock.monotonic()
@@ -85,7 +69,18 @@ class ClaimReader:
             raise ClaimError(f"claim {claim} does not exist any more; delete the pod that uses it") from error
         except ApiError as error:
             raise ClaimRetryError(f"claim {claim} cannot be read: {error}") from error
-        return self.plan(claim, our_part(claim, found, self._driver.name))
+        return self.plan(claim, our_part(claim, found, self._driver.name), found.metadata.annotations.get(POD_CLAIM_NAME, ""))
+
+
+def _held(plan: Plan) -> tuple[HeldDevice, ...]:
+    """Each device once: with admin access several requests may have it. One request that wants it for itself alone is enough to hold it so."""
+    held: dict[tuple[str, str, str], HeldDevice] = {}
+    for one in plan.devices:
+        result = one.result
+        key = result.pool, result.device, result.share_id or ""
+        admin = bool(result.admin_access) and (key not in held or held[key].admin)
+        held[key] = HeldDevice(*key[:2], one.uuid, share_id=key[2], admin=admin)
+    return tuple(held.values())
 
 
 def our_part(claim: ClaimKey, found: ResourceClaim, driver: str) -> DeviceAllocationResult:

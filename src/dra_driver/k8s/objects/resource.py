@@ -233,6 +233,14 @@ class DeviceRequestAllocationResult(Object):
     consumed_capacity: dict[str, str] = {}
 
 
+class NetworkDeviceData(Object):
+    """What is known about a network device: the interface's name in the pod, its addresses in CIDR notation, its hardware address."""
+
+    interface_name: str = ""
+    ips: list[str] = []
+    hardware_address: str = ""
+
+
 class DeviceAllocationConfiguration(Object):
     """`source` is FromClass or FromClaim."""
 

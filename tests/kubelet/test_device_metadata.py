@@ -1,0 +1,145 @@
+"""Files about devices for the programs in containers (KEP-5304)."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_driver.errors import HostError
+from dra_driver.k8s.objects.resource import DeviceAttribute, DeviceRequestAllocationResult, NetworkDeviceData
+from dra_driver.kubelet.cdi import ContainerEdits
+from dra_driver.kubelet.cdi_files import CdiFiles
+from dra_driver.kubelet.driver import DeviceMetadata, Plan, PlannedDevice
+from dra_driver.kubelet.journal import ClaimKey
+from dra_driver.kubelet.metadata import files_for
+from dra_driver.sandbox.container import start_container
+
+CLAIM = ClaimKey("ns", "training", "8f1c-uid")
+DRIVER, KIND = "gpu.example.com", "k8s.gpu.example.com/claim"
+BASE = "/var/run/kubernetes.io/dra-device-attributes"
+MODEL = DeviceMetadata({"model": DeviceAttribute(string="LATEST"), "resource.kubernetes.io/numaNode": DeviceAttribute(int_=1)})
+
+
+def planned(request: str, device: str, metadata: DeviceMetadata | None = MODEL, edits: ContainerEdits | None = None) -> PlannedDevice:
+    result = DeviceRequestAllocationResult(request=request, driver=DRIVER, pool="node-a", device=device)
+    return PlannedDevice(result, f"UUID-{device}", ContainerEdits(env=(f"{device.upper()}=1",)) if edits is None else edits, metadata)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> CdiFiles:
+    return CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND, metadata=tmp_path / "metadata")
+
+
+def stream(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file, read as a reader does: one JSON value after the other."""
+    text, found = path.read_text(), []
+    while text.strip():
+        value, end = json.JSONDecoder().raw_decode(text.lstrip())
+        found.append(value)
+        text = text.lstrip()[end:]
+    return found
+
+
+def mounted(tmp_path: Path, ids: list[str]) -> dict[str, Path]:
+    """What a container with these CDI ids finds, by its path there."""
+    return {mount.container_path: Path(mount.host_path) for mount in start_container(ids, directories=[tmp_path / "cdi"]).mounts}
+
+
+def test_a_container_finds_a_file_about_the_devices_of_its_request(files: CdiFiles, tmp_path: Path) -> None:
+    plan = Plan((planned("gpu", "a"), planned("gpu", "b"), planned("nic", "c")))
+    assert files.ensure(CLAIM, plan)
+    ids = files.device_ids(CLAIM, plan)
+    assert ids == (
+        (f"{KIND}=8f1c-uid-a", f"{KIND}=8f1c-uid_gpu"),
+        (f"{KIND}=8f1c-uid-b",),
+        (f"{KIND}=8f1c-uid-c", f"{KIND}=8f1c-uid_nic"),
+    ), "once for each request, with its first device"
+    found = mounted(tmp_path, [*ids[0], *ids[1]])
+    assert list(found) == [f"{BASE}/resourceclaims/training/gpu/gpu.example.com-metadata.json"]
+    path = next(iter(found.values()))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    attributes = {"model": {"string": "LATEST"}, "resource.kubernetes.io/numaNode": {"int": 1}}
+    devices = [{"driver": DRIVER, "pool": "node-a", "name": name, "attributes": attributes} for name in ("a", "b")]
+    assert stream(path) == [
+        {
+            "apiVersion": f"metadata.resource.k8s.io/{version}",
+            "kind": "DeviceMetadata",
+            "metadata": {"name": "training", "namespace": "ns", "uid": "8f1c-uid", "generation": 1},
+            "requests": [{"name": "gpu", "devices": devices}],
+        }
+        for version in ("v1beta1", "v1alpha1")
+    ]
+    mounts = start_container(list(ids[0]), directories=[tmp_path / "cdi"]).mounts
+    assert [mount.options for mount in mounts] == [("ro", "bind")]
+
+
+def test_a_claim_from_a_template_is_found_under_the_pods_name_for_it(files: CdiFiles, tmp_path: Path) -> None:
+    plan = Plan((planned("gpu", "a"),))
+    files.ensure(CLAIM, plan, pod_claim="accelerator")
+    found = mounted(tmp_path, list(files.device_ids(CLAIM, plan)[0]))
+    assert list(found) == [f"{BASE}/resourceclaimtemplates/accelerator/gpu/gpu.example.com-metadata.json"]
+    assert {one["podClaimName"] for path in found.values() for one in stream(path)} == {"accelerator"}
+
+
+def test_the_alternative_that_was_taken_stands_in_the_file_but_not_in_its_path(files: CdiFiles, tmp_path: Path) -> None:
+    plan = Plan((planned("gpu/small", "a"),))
+    files.ensure(CLAIM, plan)
+    found = mounted(tmp_path, list(files.device_ids(CLAIM, plan)[0]))
+    assert list(found) == [f"{BASE}/resourceclaims/training/gpu/gpu.example.com-metadata.json"]
+    assert [one["requests"][0]["name"] for path in found.values() for one in stream(path)] == ["gpu/small", "gpu/small"]
+
+
+def test_network_devices_have_their_own_data() -> None:
+    network = DeviceMetadata(network=NetworkDeviceData(interface_name="net1", ips=["10.0.0.2/24"], hardware_address="02:00:00:00:00:01"))
+    (file,) = files_for(DRIVER, CLAIM, "", Plan((planned("nic", "a", network),)))
+    (device,) = json.loads(file.content(1).splitlines()[0])["requests"][0]["devices"]
+    assert device["networkData"] == {"interfaceName": "net1", "ips": ["10.0.0.2/24"], "hardwareAddress": "02:00:00:00:00:01"}
+
+
+def test_without_metadata_there_is_nothing(files: CdiFiles, tmp_path: Path) -> None:
+    plan = Plan((planned("gpu", "a", None), planned("nic", "b")))
+    files.ensure(CLAIM, plan)
+    assert files.device_ids(CLAIM, plan)[0] == (f"{KIND}=8f1c-uid-a",)
+    assert [path.name for path in tmp_path.glob("metadata/*/*")] == ["nic.json"]
+    assert files_for(DRIVER, CLAIM, "", Plan((planned("gpu", "a", None),))) == ()
+
+
+def test_metadata_alone_is_enough_for_a_device_that_adds_nothing_else(files: CdiFiles, tmp_path: Path) -> None:
+    plan = Plan((planned("gpu", "a", edits=ContainerEdits()),))
+    files.ensure(CLAIM, plan)
+    assert files.device_ids(CLAIM, plan) == ((f"{KIND}=8f1c-uid_gpu",),)
+    assert len(mounted(tmp_path, list(files.device_ids(CLAIM, plan)[0]))) == 1
+
+
+def test_a_missing_file_is_made_again_and_an_outdated_one_has_the_next_generation(files: CdiFiles, tmp_path: Path) -> None:
+    plan = Plan((planned("gpu", "a"),))
+    path = tmp_path / "metadata" / "8f1c-uid" / "gpu.json"
+    files.ensure(CLAIM, plan)
+    assert not files.ensure(CLAIM, plan)
+    path.unlink()
+    assert files.ensure(CLAIM, plan)
+    assert [one["metadata"]["generation"] for one in stream(path)] == [1, 1]
+    assert files.ensure(CLAIM, Plan((planned("gpu", "a", DeviceMetadata({"model": DeviceAttribute(string="OTHER")})),)))
+    assert [one["metadata"]["generation"] for one in stream(path)] == [2, 2]
+    path.write_text("{")
+    assert files.ensure(CLAIM, plan)
+    assert [one["metadata"]["generation"] for one in stream(path)] == [1, 1]
+
+
+def test_unprepare_takes_the_files_away_and_may_be_repeated(files: CdiFiles, tmp_path: Path) -> None:
+    files.ensure(CLAIM, Plan((planned("gpu", "a"),)))
+    files.remove(CLAIM)
+    files.remove(CLAIM)
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_an_unusable_directory_is_that_claims_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    files = CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND, metadata=tmp_path / "file")
+    with pytest.raises(HostError, match=r"claim ns/training \(UID 8f1c-uid\): device metadata .*gpu.json: Not a directory"):
+        files.ensure(CLAIM, Plan((planned("gpu", "a"),)))
+    assert not files.path(CLAIM).exists(), "a spec that mounts a missing file would stop the container"
