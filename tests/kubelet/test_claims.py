@@ -6,6 +6,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,7 +162,7 @@ def test_reading_the_claims_of_a_call_ends_in_time_for_all_of_them(client: Clien
         pytest.param(lambda client: allocated(client, "c", result("toy-0", pool="node-b")), "unknown device node-b/toy-0", False, id="other pool"),
         pytest.param(
             lambda client: allocated(client, "c", result("toy-0"), result("toy-0", "b")),
-            "device toy-0 more than once; that is not supported yet",
+            "device toy-0 more than once, without admin access",
             False,
             id="twice",
         ),
@@ -207,6 +208,17 @@ def test_a_device_in_use_is_refused_with_its_holder_until_that_is_unprepared(hos
     assert host.specs() == {first.uid}
     host.keeper.unprepare([first])
     assert devices(host.prepare(second)) == ["toy-0"]
+
+
+@pytest.mark.parametrize("first", [True, None])
+def test_a_device_of_two_requests_with_admin_access_is_held_once_and_answered_for_each(host: Host, client: Client, first: bool | None) -> None:
+    claim = allocated(client, "c", result("toy-0", "watch", admin_access=first), result("toy-0", "tune/all", admin_access=True))
+    outcome = host.prepare(claim)
+    assert not isinstance(outcome, DraError)
+    assert [(one.requests, one.device) for one in outcome] == [(("watch",), "toy-0"), (("tune",), "toy-0")]
+    assert {one.cdi_ids for one in outcome} == {(f"k8s.toy.example.com/claim={claim.uid}-toy-0",)}
+    assert host.held() == {claim.uid: ["toy-0"]}
+    assert isinstance(host.prepare(allocated(client, "other", result("toy-0"))), DraError) is (first is None), "one that wants it alone is enough"
 
 
 def test_shares_and_admin_access_disturb_nobody(host: Host, client: Client) -> None:

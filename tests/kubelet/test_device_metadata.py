@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dra_driver.errors import HostError
-from dra_driver.k8s.objects.resource import DeviceAttribute, DeviceRequestAllocationResult, NetworkDeviceData
+from dra_driver.errors import DraError, HostError
+from dra_driver.k8s.client import Client
+from dra_driver.k8s.objects.resource import (
+    RESOURCE_CLAIMS,
+    DeviceAllocationResult,
+    DeviceAttribute,
+    DeviceRequestAllocationResult,
+    NetworkDeviceData,
+)
 from dra_driver.kubelet.cdi import ContainerEdits
 from dra_driver.kubelet.cdi_files import CdiFiles
+from dra_driver.kubelet.claims import ClaimKeeper
+from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.driver import DeviceMetadata, Plan, PlannedDevice
-from dra_driver.kubelet.journal import ClaimKey
-from dra_driver.kubelet.metadata import files_for
+from dra_driver.kubelet.journal import ClaimKey, Journal
+from dra_driver.kubelet.metadata import POD_CLAIM_NAME, files_for
 from dra_driver.sandbox.container import start_container
+from tests.kubelet.toy import ToyDriver, allocated, result
 
 CLAIM = ClaimKey("ns", "training", "8f1c-uid")
 DRIVER, KIND = "gpu.example.com", "k8s.gpu.example.com/claim"
@@ -143,3 +155,39 @@ def test_an_unusable_directory_is_that_claims_error(tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"claim ns/training \(UID 8f1c-uid\): device metadata .*gpu.json: Not a directory"):
         files.ensure(CLAIM, Plan((planned("gpu", "a"),)))
     assert not files.path(CLAIM).exists(), "a spec that mounts a missing file would stop the container"
+
+
+class TellingDriver(ToyDriver):
+    """A toy with metadata of its devices."""
+
+    def plan(self, allocation: DeviceAllocationResult) -> Plan:
+        plan = super().plan(allocation)
+        return replace(plan, devices=tuple(replace(one, edits=ContainerEdits(env=("TOY=1",)), metadata=MODEL) for one in plan.devices))
+
+
+def test_what_the_pod_calls_the_claim_is_known_after_everything_but_the_journal_is_lost(client: Client, tmp_path: Path) -> None:
+    claim = allocated(client, "training-x7f2k", result("toy-0"))
+    client.patch(RESOURCE_CLAIMS, claim.name, claim.namespace, changes={"metadata": {"annotations": {POD_CLAIM_NAME: "accelerator"}}})
+    database, driver = Database(tmp_path / "state.db"), TellingDriver()
+
+    def keeper() -> ClaimKeeper:
+        cdi = CdiFiles(tmp_path / "cdi", driver=driver.name, kind=driver.cdi_kind, metadata=tmp_path / "metadata")
+        return ClaimKeeper(driver, client, Journal(database), cdi)
+
+    first = keeper()
+    outcome = first.prepare([claim])[claim.uid]
+    assert not isinstance(outcome, DraError)
+    ids = list(outcome[0].cdi_ids)
+    before = mounted(tmp_path, ids)
+    assert list(before) == [f"{BASE}/resourceclaimtemplates/accelerator/gpu/toy.example.com-metadata.json"]
+    first.close()
+    for path in ("cdi", "metadata"):
+        shutil.rmtree(tmp_path / path)
+    second = keeper()
+    second.restore()
+    assert mounted(tmp_path, ids) == before
+    assert all(path.exists() for path in before.values())
+    assert second.unprepare([claim]) == {claim.uid: None}
+    assert list(tmp_path.glob("cdi/*")) == list(tmp_path.glob("metadata/*")) == []
+    second.close()
+    database.close()

@@ -175,7 +175,8 @@ class Journal:
         claim = entry.claim
         connection.execute("DELETE FROM claims WHERE uid = ?", (claim.uid,))
         connection.execute(
-            "INSERT INTO claims (uid, namespace, name, allocation, pod_claim, boot_id, prepared_at, revision, prepared) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO claims (uid, namespace, name, allocation, pod_claim, boot_id, prepared_at, revision, prepared) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 claim.uid,
                 claim.namespace,

@@ -57,7 +57,7 @@ class ClaimReader:
     def plan(self, claim: ClaimKey, allocation: DeviceAllocationResult, pod_claim: str = "") -> Planned:
         """What an allocation (this driver's part of it) means on this host. `pod_claim` is as in an entry of the journal."""
         plan = self._driver.plan(allocation)
-        return Planned(Entry(claim, allocation, _held(plan), pod_claim=pod_claim), plan)
+        return Planned(Entry(claim, allocation, _held(claim, plan), pod_claim=pod_claim), plan)
 
     def _read(self, claim: ClaimKey, end: float) -> Planned:
         left = end - self._clock.monotonic()
@@ -72,14 +72,18 @@ class ClaimReader:
         return self.plan(claim, our_part(claim, found, self._driver.name), found.metadata.annotations.get(POD_CLAIM_NAME, ""))
 
 
-def _held(plan: Plan) -> tuple[HeldDevice, ...]:
-    """Each device once: with admin access several requests may have it. One request that wants it for itself alone is enough to hold it so."""
+def _held(claim: ClaimKey, plan: Plan) -> tuple[HeldDevice, ...]:
+    """Each device once. Several requests may have the same one, if all but one of them have it with admin access."""
     held: dict[tuple[str, str, str], HeldDevice] = {}
     for one in plan.devices:
-        result = one.result
-        key = result.pool, result.device, result.share_id or ""
-        admin = bool(result.admin_access) and (key not in held or held[key].admin)
-        held[key] = HeldDevice(*key[:2], one.uuid, share_id=key[2], admin=admin)
+        key = one.result.pool, one.result.device, one.result.share_id or ""
+        before, admin = held.get(key), bool(one.result.admin_access)
+        if before is not None and not (before.admin or admin):
+            raise ClaimError(
+                f"claim {claim}: status.allocation.devices.results has device {key[1]} more than once, without admin access and different shareIDs; "
+                "no scheduler should allocate so, delete the claim"
+            )
+        held[key] = HeldDevice(*key[:2], one.uuid, share_id=key[2], admin=admin and (before is None or before.admin))
     return tuple(held.values())
 
 
