@@ -36,7 +36,7 @@ def plan(path: str = "/dev/gpu0", share_id: str | None = None) -> Plan:
 
 @pytest.fixture
 def files(tmp_path: Path) -> CdiFiles:
-    return CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND, metadata=tmp_path / "metadata")
+    return CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND)
 
 
 def test_the_file_is_a_cdi_spec_that_names_its_claim(files: CdiFiles) -> None:
@@ -128,7 +128,7 @@ def test_a_spec_that_vanishes_is_noticed_once_and_one_that_is_removed_is_not(fil
     shutil.rmtree(tmp_path / "cdi")
     assert files.lost()
     files.ensure(CLAIM, plan())
-    assert not CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND, metadata=tmp_path).lost()
+    assert not CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND).lost()
 
 
 def test_a_correct_file_is_left_alone_and_a_wrong_one_is_written_again(files: CdiFiles) -> None:
@@ -166,7 +166,7 @@ def test_removing_is_repeatable(files: CdiFiles) -> None:
 
 def test_our_files_are_recognised_by_their_annotations_and_all_others_are_passed_over(files: CdiFiles, tmp_path: Path) -> None:
     files.ensure(CLAIM, plan())
-    CdiFiles(tmp_path / "cdi", driver="other.example.com", kind=KIND, metadata=tmp_path / "metadata").ensure(ClaimKey("ns", "b", "other-uid"), plan())
+    CdiFiles(tmp_path / "cdi", driver="other.example.com", kind=KIND).ensure(ClaimKey("ns", "b", "other-uid"), plan())
     (tmp_path / "cdi" / "k8s.gpu.example.com-claim_garbage.json").write_text("{")
     (tmp_path / "cdi" / "k8s.gpu.example.com-claim_plain.json").write_text(
         '{"cdiVersion": "0.6.0", "kind": "k8s.gpu.example.com/claim", "devices": []}'
@@ -184,4 +184,4 @@ def test_a_uid_that_is_no_file_name_is_refused(files: CdiFiles, uid: str) -> Non
 def test_an_unusable_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(HostError, match="it must be writable for the driver"):
-        CdiFiles(tmp_path / "file" / "cdi", driver=DRIVER, kind=KIND, metadata=tmp_path / "metadata").check_writable()
+        CdiFiles(tmp_path / "file" / "cdi", driver=DRIVER, kind=KIND).check_writable()

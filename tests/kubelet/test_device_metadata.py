@@ -43,7 +43,7 @@ def planned(request: str, device: str, metadata: DeviceMetadata | None = MODEL, 
 
 @pytest.fixture
 def files(tmp_path: Path) -> CdiFiles:
-    return CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND, metadata=tmp_path / "metadata")
+    return CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND)
 
 
 def stream(path: Path) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def test_without_metadata_there_is_nothing(files: CdiFiles, tmp_path: Path) -> N
     plan = Plan((planned("gpu", "a", None), planned("nic", "b")))
     files.ensure(CLAIM, plan)
     assert files.device_ids(CLAIM, plan)[0] == (f"{KIND}=8f1c-uid-a",)
-    assert [path.name for path in tmp_path.glob("metadata/*/*")] == ["nic.json"]
+    assert [path.name for path in tmp_path.glob("cdi/gpu.example.com-metadata/*/*")] == ["nic.json"]
     assert files_for(DRIVER, CLAIM, "", Plan((planned("gpu", "a", None),))) == ()
 
 
@@ -129,7 +129,7 @@ def test_metadata_alone_is_enough_for_a_device_that_adds_nothing_else(files: Cdi
 
 def test_a_missing_file_is_made_again_and_an_outdated_one_has_the_next_generation(files: CdiFiles, tmp_path: Path) -> None:
     plan = Plan((planned("gpu", "a"),))
-    path = tmp_path / "metadata" / "8f1c-uid" / "gpu.json"
+    path = tmp_path / "cdi" / "gpu.example.com-metadata" / "8f1c-uid" / "gpu.json"
     files.ensure(CLAIM, plan)
     assert not files.ensure(CLAIM, plan)
     path.unlink()
@@ -146,12 +146,12 @@ def test_unprepare_takes_the_files_away_and_may_be_repeated(files: CdiFiles, tmp
     files.ensure(CLAIM, Plan((planned("gpu", "a"),)))
     files.remove(CLAIM)
     files.remove(CLAIM)
-    assert list(tmp_path.glob("*/*")) == []
+    assert [path.name for path in tmp_path.rglob("*")] == ["cdi", "gpu.example.com-metadata"]
 
 
-def test_an_unusable_directory_is_that_claims_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    files = CdiFiles(tmp_path / "cdi", driver=DRIVER, kind=KIND, metadata=tmp_path / "file")
+def test_an_unusable_directory_is_that_claims_error(files: CdiFiles, tmp_path: Path) -> None:
+    (tmp_path / "cdi").mkdir()
+    (tmp_path / "cdi" / "gpu.example.com-metadata").touch()
     with pytest.raises(HostError, match=r"claim ns/training \(UID 8f1c-uid\): device metadata .*gpu.json: Not a directory"):
         files.ensure(CLAIM, Plan((planned("gpu", "a"),)))
     assert not files.path(CLAIM).exists(), "a spec that mounts a missing file would stop the container"
@@ -171,7 +171,7 @@ def test_what_the_pod_calls_the_claim_is_known_after_everything_but_the_journal_
     database, driver = Database(tmp_path / "state.db"), TellingDriver()
 
     def keeper() -> ClaimKeeper:
-        cdi = CdiFiles(tmp_path / "cdi", driver=driver.name, kind=driver.cdi_kind, metadata=tmp_path / "metadata")
+        cdi = CdiFiles(tmp_path / "cdi", driver=driver.name, kind=driver.cdi_kind)
         return ClaimKeeper(driver, client, Journal(database), cdi)
 
     first = keeper()
@@ -181,13 +181,12 @@ def test_what_the_pod_calls_the_claim_is_known_after_everything_but_the_journal_
     before = mounted(tmp_path, ids)
     assert list(before) == [f"{BASE}/resourceclaimtemplates/accelerator/gpu/toy.example.com-metadata.json"]
     first.close()
-    for path in ("cdi", "metadata"):
-        shutil.rmtree(tmp_path / path)
+    shutil.rmtree(tmp_path / "cdi")
     second = keeper()
     second.restore()
     assert mounted(tmp_path, ids) == before
     assert all(path.exists() for path in before.values())
     assert second.unprepare([claim]) == {claim.uid: None}
-    assert list(tmp_path.glob("cdi/*")) == list(tmp_path.glob("metadata/*")) == []
+    assert [path.name for path in (tmp_path / "cdi").rglob("*")] == ["toy.example.com-metadata"]
     second.close()
     database.close()

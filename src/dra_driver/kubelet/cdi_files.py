@@ -37,14 +37,15 @@ class _Annotated(msgspec.Struct):
 
 
 class CdiFiles:
-    """The specs of one driver in one directory. `kind` is vendor/class. `metadata` is where files about devices go; without it there are none."""
+    """The specs of one driver in one directory. `kind` is vendor/class."""
 
-    def __init__(self, directory: Path, *, driver: str, kind: str, metadata: Path | None = None) -> None:
+    def __init__(self, directory: Path, *, driver: str, kind: str) -> None:
         self._directory = directory
         self._driver = driver
         self._kind = kind
         self._prefix = kind.replace("/", "-") + "_"
-        self._metadata = MetadataFiles(metadata, driver=driver) if metadata else None
+        # Runtimes do not look into subdirectories. Here it shares the fate of the specs: both are usually in memory and gone with a reboot.
+        self._metadata = MetadataFiles(directory / f"{driver}-metadata", driver=driver)
         self._written: set[str] = set()
 
     def check_writable(self) -> None:
@@ -67,7 +68,7 @@ class CdiFiles:
 
         They hold the claim's UID, because runtimes cache by name. A device that adds nothing has none.
         """
-        untold = {requests.base(device.result.request) for device in plan.devices if device.metadata is not None and self._metadata}
+        untold = {requests.base(device.result.request) for device in plan.devices if device.metadata is not None}
         found = []
         for device in plan.devices:
             names = [_device_name(claim, device)] if _adds(plan, device) else []
@@ -84,7 +85,7 @@ class CdiFiles:
         cannot be written.
         """
         path = self.path(claim)
-        mounted, written = self._metadata.ensure(claim, pod_claim, plan) if self._metadata else ((), False)
+        mounted, written = self._metadata.ensure(claim, pod_claim, plan)
         spec = self._spec(claim, plan, mounted)
         if spec is None:
             return written
@@ -108,8 +109,7 @@ class CdiFiles:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise HostError(f"claim {claim}: CDI spec {path}: {error.strerror}") from error
-        if self._metadata:
-            self._metadata.remove(claim)
+        self._metadata.remove(claim)
 
     def claims(self) -> Iterator[ClaimKey]:
         """The claims that have a file of this driver here, by the files' annotations. Unreadable and foreign files are passed over."""

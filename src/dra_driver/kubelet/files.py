@@ -8,18 +8,26 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Makes the file have this content and be readable by everybody; directories that are missing are made. OSError, and then nothing is left over.
+    """Makes the file have this content and be readable by everybody; a directory that is missing is made. OSError, and then nothing is left over.
 
     Not flushed to the disk: what we write so is compared at every start, and written again where a power failure took it.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # hidden, and with a suffix that no reader looks for
+    temporary = f"{path.parent}/.{path.name}.{os.getpid()}.tmp"  # hidden, and with a suffix that no reader looks for
     try:
+        descriptor = _create(temporary)
+    except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            os.fchmod(file.fileno(), 0o644)
+        descriptor = _create(temporary)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)
             file.write(content)
-        temporary.replace(path)
+        os.replace(temporary, path)  # noqa: PTH105  (on the way of every prepare)
     except OSError:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)  # noqa: PTH108
         raise
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -26,6 +26,7 @@ from dra_driver.kubelet.claims import ClaimKeeper
 from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
+from dra_driver.kubelet.host_watch import HostWatch
 from dra_driver.kubelet.journal import Journal
 from dra_driver.kubelet.publisher import Publisher
 from dra_driver.kubelet.registration import Registrar
@@ -101,15 +102,17 @@ class KubeletPlugin:
         journal = Journal(database, boot_id=self._boot_id, related=self._driver.related)
         turns = Turns(self._paths.plugin / "claims.lock")
         undo(turns.close)
-        cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind, metadata=self._paths.plugin / "dra-device-metadata")
+        cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
         cdi.check_writable()
         _check_registry(self._paths.registry)
         keeper = ClaimKeeper(self._driver, self._client, journal, cdi, turns=turns)
         undo(keeper.close)
+        host_watch = HostWatch(self._driver, cdi, keeper.repair)
         keeper.restore()
         undo(self._supervisor.stop, STOP_GRACE)
         sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node)
         self._supervisor.start("sweep", sweep.run)
+        self._supervisor.start("watch-host", host_watch.run)
         self._supervisor.start("watch-slices", self.publisher.watch)
         self._supervisor.start("publish-slices", self.publisher.publish, wake=self._interrupt)
         service.add_to(self._service.grpc, keeper, self._versions)
