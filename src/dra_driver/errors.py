@@ -5,6 +5,7 @@
     DraError                      retryable = False unless said otherwise
     ├── SettingsError             the process: a flag, variable or file is wrong; exit status 2
     ├── HostError                 the process: a directory, socket or library of this host cannot be used
+    │   ├── HostNotReadyError     retryable: it is not there yet, such as a driver that is being installed
     │   └── InstanceConflictError another live instance or driver holds our place
     ├── JournalError              the process: the journal of prepared claims cannot be read or written
     │   └── JournalDamagedError   its content is not what was written
@@ -21,6 +22,7 @@
     │   │   └── NoFitError        no free devices satisfy the claim on this node
     │   └── UnsupportedRequestError   the claim asks for what this version cannot do yet
     ├── DeviceError               one device of this node
+    │   └── DeviceNotReadyError   retryable: something of it is not there yet, such as its device node
     ├── SliceError                one ResourceSlice breaks a limit of the API
     ├── ParseError                a Quantity or version text that Go would refuse as well; also a ValueError
     ├── CompileError              a CEL expression that the API server would refuse
@@ -46,6 +48,12 @@ class SettingsError(DraError):
 
 class HostError(DraError):
     """A directory, socket, device node or library of this host cannot be used."""
+
+
+class HostNotReadyError(HostError):
+    """Something of this host is missing that may still come: a device node, the files of a driver that is being installed."""
+
+    retryable = True
 
 
 class InstanceConflictError(HostError):
@@ -132,6 +140,12 @@ class UnsupportedRequestError(ClaimError):
 
 class DeviceError(DraError):
     """One device of this node cannot be used."""
+
+
+class DeviceNotReadyError(DeviceError):
+    """As HostNotReadyError, for one device."""
+
+    retryable = True
 
 
 class SliceError(DraError):

@@ -9,7 +9,7 @@ import pytest
 
 from dra_driver.daemon.paths import DeviceNumbers, RealHostPaths
 from dra_driver.daemon.settings import parse
-from dra_driver.errors import DeviceError, HostError
+from dra_driver.errors import DeviceError, DeviceNotReadyError, HostError, HostNotReadyError
 from dra_driver.gpu.container_edits import common_edits, gpu_edits
 from dra_driver.gpu.inventory import Inventory
 from dra_driver.gpu.nvml import Nvml
@@ -119,8 +119,12 @@ def test_a_gpu_without_its_node_is_an_error_until_the_node_is_there(h100: Node, 
     gpu, paths = inventory.gpus[0], h100[1]
     node = paths.dev / "nvidia0"
     hidden = node.rename(paths.dev / "hidden")
-    with pytest.raises(DeviceError, match=f"device gpu-0000-1b-00-0 \\({gpu.uuid}\\): device node {node}: No such file"):
+    with pytest.raises(DeviceNotReadyError, match=f"device gpu-0000-1b-00-0 \\({gpu.uuid}\\): device node {node}: No such file"):
         gpu_edits(gpu, paths)
+    node.write_text("no stand-in")
+    with pytest.raises(DeviceError, match="need a character or block device") as wrong:
+        gpu_edits(gpu, paths)
+    assert not wrong.value.retryable
     hidden.rename(node)
     assert gpu_edits(gpu, paths).device_nodes[0].host_path == str(node)
 
@@ -129,7 +133,7 @@ def test_a_gpu_without_its_node_is_an_error_until_the_node_is_there(h100: Node, 
 def test_a_missing_control_node_is_an_error(h100: Node, name: str) -> None:
     node = h100[1].dev / name
     node.unlink()
-    with pytest.raises(HostError, match=f"device node {node}: No such file"):
+    with pytest.raises(HostNotReadyError, match=f"device node {node}: No such file"):
         common_edits(h100[1], "575.57.08")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.errors import ClaimError, DeviceError, UnsupportedRequestError
+from dra_driver.errors import ClaimError, DeviceNotReadyError, UnsupportedRequestError
 from dra_driver.gpu.inventory import discover
 from dra_driver.gpu.nvml import initialize
 from dra_driver.gpu.simulator import simulate
@@ -52,17 +52,46 @@ def test_another_nodes_pool_is_named(driver: GpuDriver) -> None:
 
 def test_a_missing_device_node_is_that_devices_error(driver: GpuDriver) -> None:
     (driver._paths.dev / "nvidia1").unlink()
-    with pytest.raises(DeviceError, match=r"gpu-0000-43-00-0 .*nvidia1"):
+    with pytest.raises(DeviceNotReadyError, match=r"gpu-0000-43-00-0 .*nvidia1") as missing:
         driver.plan(allocation())
+    assert missing.value.retryable
     driver.plan(allocation("gpu-0000-1b-00-0"))
 
 
-def test_a_configuration_is_refused_rather_than_ignored(driver: GpuDriver) -> None:
+def configuration(*wanted: str, driver: str = DRIVER, source: str = "FromClaim") -> DeviceAllocationConfiguration:
+    opaque = OpaqueDeviceConfiguration(driver=driver, parameters={"kind": "GpuConfig"})
+    return DeviceAllocationConfiguration(source=source, requests=list(wanted), opaque=opaque)
+
+
+@pytest.mark.parametrize(
+    ("request_", "given", "text"),
+    [
+        ("gpu", configuration(), "request gpu: the claim has a configuration for it"),
+        ("gpu", configuration("gpu", source="FromClass"), "request gpu: the class has a configuration for it"),
+        ("gpu/small", configuration("gpu"), "request gpu/small: the claim has a configuration for it"),
+        ("gpu/small", configuration("gpu/small"), "request gpu/small: the claim has a configuration for it"),
+    ],
+)
+def test_a_configuration_is_refused_rather_than_ignored(driver: GpuDriver, request_: str, given: DeviceAllocationConfiguration, text: str) -> None:
     wanted = allocation()
-    opaque = OpaqueDeviceConfiguration(driver=DRIVER, parameters={"kind": "GpuConfig"})
-    wanted.config = [DeviceAllocationConfiguration(source="FromClaim", opaque=opaque)]
-    with pytest.raises(UnsupportedRequestError, match="none is supported yet"):
+    wanted.results[0].request = request_
+    wanted.config = [given]
+    with pytest.raises(UnsupportedRequestError, match=text):
         driver.plan(wanted)
+
+
+@pytest.mark.parametrize("given", [configuration("nic"), configuration("gpu/big"), configuration(driver="nic.example.com")])
+def test_a_configuration_of_something_else_is_none(driver: GpuDriver, given: DeviceAllocationConfiguration) -> None:
+    wanted = allocation()
+    wanted.config = [given]
+    assert driver.plan(wanted).devices
+
+
+def test_containers_are_told_what_the_slice_says_about_the_gpu(driver: GpuDriver) -> None:
+    (planned,) = driver.plan(allocation()).devices
+    assert planned.metadata is not None
+    assert planned.metadata.attributes == driver.devices()[1].attributes
+    assert {"uuid", "productName", "resource.kubernetes.io/pciBusID", "resource.kubernetes.io/pcieRoot"} <= set(planned.metadata.attributes)
 
 
 def test_a_share_is_refused_rather_than_given_the_whole_gpu(driver: GpuDriver) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dra_driver.errors import HostError
+from dra_driver.errors import HostError, HostNotReadyError
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class HostPaths(Protocol):
         ...
 
     def device_numbers(self, path: Path) -> DeviceNumbers:
-        """The numbers of a device node; HostError when it is missing or no device node."""
+        """The numbers of a device node. HostNotReadyError when it is missing, HostError when it is no device node."""
         ...
 
 
@@ -93,11 +93,11 @@ class RealHostPaths(DriverRoot):
 
 
 def device_numbers(path: Path) -> DeviceNumbers:
-    """The numbers of a device node by stat(2); HostError when it is missing or no device node."""
+    """The numbers of a device node by stat(2). HostNotReadyError when it is missing, HostError when it is no device node."""
     try:
         found = path.stat()
     except OSError as error:
-        raise HostError(f"device node {path}: {error.strerror}; is the NVIDIA driver loaded (nvidia-modprobe creates its nodes)?") from error
+        raise HostNotReadyError(f"device node {path}: {error.strerror}; is the NVIDIA driver loaded (nvidia-modprobe creates its nodes)?") from error
     for kind, is_kind in (("c", stat.S_ISCHR), ("b", stat.S_ISBLK)):
         if is_kind(found.st_mode):
             return DeviceNumbers(kind, os.major(found.st_rdev), os.minor(found.st_rdev))

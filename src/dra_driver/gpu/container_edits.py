@@ -13,7 +13,7 @@ import functools
 from pathlib import Path
 
 from dra_driver.daemon.paths import HostPaths
-from dra_driver.errors import DeviceError, HostError
+from dra_driver.errors import DeviceError, DeviceNotReadyError, HostError
 from dra_driver.gpu import driver_files
 from dra_driver.gpu.inventory import Gpu
 from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode, Mount
@@ -36,11 +36,12 @@ def common_edits(paths: HostPaths, driver_version: str) -> ContainerEdits:
 
 
 def gpu_edits(gpu: Gpu, paths: HostPaths) -> ContainerEdits:
-    """The device node of one GPU; DeviceError when it does not exist (yet)."""
+    """The device node of one GPU. DeviceNotReadyError while it does not exist, DeviceError when it is something else."""
     try:
         return ContainerEdits(device_nodes=(_node(paths, f"nvidia{gpu.minor}"),))
     except HostError as error:
-        raise DeviceError(f"device {gpu.name} ({gpu.uuid}): {error}") from error
+        kind = DeviceNotReadyError if error.retryable else DeviceError
+        raise kind(f"device {gpu.name} ({gpu.uuid}): {error}") from error
 
 
 def _node(paths: HostPaths, name: str) -> DeviceNode:

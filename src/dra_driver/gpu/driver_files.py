@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from dra_driver.errors import HostError
+from dra_driver.errors import HostNotReadyError
 
 _LIBRARY_DIRECTORIES = (
     "usr/lib64",
@@ -46,11 +46,11 @@ def stamp(driver_root: Path) -> tuple[object, ...]:
 
 
 def library_directory(driver_root: Path) -> Path:
-    """The directory with libnvidia-ml.so.1; HostError where no driver is installed."""
+    """The directory with libnvidia-ml.so.1; HostNotReadyError where no driver is installed."""
     for directory in _LIBRARY_DIRECTORIES:
         if (driver_root / directory / "libnvidia-ml.so.1").exists():
             return driver_root / directory
-    raise HostError(
+    raise HostNotReadyError(
         f"driver root {driver_root}: found no libnvidia-ml.so.1 in {', '.join(_LIBRARY_DIRECTORIES)} below it; "
         "install the NVIDIA driver or set the driver root to where it is installed"
     )
@@ -59,7 +59,7 @@ def library_directory(driver_root: Path) -> Path:
 def libraries(driver_root: Path, driver_version: str) -> dict[Path, tuple[str, ...]]:
     """Every library of that version, with its own name and those of the links that lead to it (libcuda.so.1, libcuda.so) in its directory.
 
-    HostError when libcuda.so.1 does not lead to one of them: without it no container can use the GPU.
+    HostNotReadyError when libcuda.so.1 does not lead to one of them: without it no container can use the GPU.
     """
     directory = library_directory(driver_root)
     suffix = f".so.{driver_version}"
@@ -70,7 +70,7 @@ def libraries(driver_root: Path, driver_version: str) -> dict[Path, tuple[str, .
         if names and name != names[0] and (directory / name).resolve().name == names[0]:
             names.append(name)
     if "libcuda.so.1" not in found.get("libcuda", ()):
-        raise HostError(
+        raise HostNotReadyError(
             f"driver root {driver_root}: found no libcuda.so.1 that leads to libcuda{suffix} in {directory}, but driver {driver_version} is loaded; "
             "was it replaced, or is its installation not complete? Reload the kernel module or reboot"
         )

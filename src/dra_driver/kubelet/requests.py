@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dra_driver.k8s.objects.resource import DeviceAllocationConfiguration
 
+FROM_CLASS = "FromClass"
 FROM_CLAIM = "FromClaim"
 
 

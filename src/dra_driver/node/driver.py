@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dra_driver.daemon.paths import HostPaths
 from dra_driver.errors import ClaimError, UnsupportedRequestError
-from dra_driver.gpu import container_edits
+from dra_driver.gpu import container_edits, driver_files
 from dra_driver.gpu.attributes import device
 from dra_driver.gpu.inventory import Gpu, Inventory
 from dra_driver.k8s.objects.resource import Device, DeviceAllocationResult, DeviceRequestAllocationResult
-from dra_driver.kubelet.driver import Driver, Plan, PlannedDevice
+from dra_driver.kubelet import requests
+from dra_driver.kubelet.driver import DeviceMetadata, Driver, Plan, PlannedDevice
 
 DRIVER = "gpu.nvidia.com"
 CDI_KIND = "k8s.gpu.nvidia.com/claim"
@@ -25,6 +26,7 @@ class GpuDriver(Driver):
         self._inventory = inventory
         self._paths = paths
         self._gpus = {gpu.name: gpu for gpu in inventory.gpus}
+        self._metadata = {gpu.name: DeviceMetadata(device(gpu).attributes) for gpu in inventory.gpus}
 
     def devices(self) -> list[Device]:
         """The pool's devices, in the order of their PCI addresses."""
@@ -32,15 +34,21 @@ class GpuDriver(Driver):
 
     def plan(self, allocation: DeviceAllocationResult) -> Plan:
         """Whole GPUs: their device nodes and the driver's libraries, as they are on the host now. No NVML call."""
-        if allocation.config:
-            raise UnsupportedRequestError(
-                f"the class or the claim has a configuration (opaque, driver {DRIVER}); none is supported yet, whole GPUs need none: remove it"
-            )
-        planned = [(result, self._gpu(result)) for result in allocation.results]
-        return Plan(
-            devices=tuple(PlannedDevice(result, gpu.uuid, container_edits.gpu_edits(gpu, self._paths)) for result, gpu in planned),
-            common=container_edits.common_edits(self._paths, self._inventory.driver_version),
-        )
+        devices = []
+        for result in allocation.results:
+            gpu = self._gpu(result)
+            if given := requests.configurations(DRIVER, result.request, allocation.config):
+                where = "class" if given[-1].source == requests.FROM_CLASS else "claim"
+                raise UnsupportedRequestError(
+                    f"request {result.request}: the {where} has a configuration for it (opaque, driver {DRIVER}); none is supported yet, whole GPUs "
+                    "need none: remove it"
+                )
+            devices.append(PlannedDevice(result, gpu.uuid, container_edits.gpu_edits(gpu, self._paths), self._metadata[gpu.name]))
+        return Plan(tuple(devices), container_edits.common_edits(self._paths, self._inventory.driver_version))
+
+    def host_stamp(self) -> object:
+        """Where device nodes are looked for, and the directories of the driver."""
+        return self._paths.dev, driver_files.stamp(self._paths.driver_root)
 
     def _gpu(self, result: DeviceRequestAllocationResult) -> Gpu:
         if result.share_id:
