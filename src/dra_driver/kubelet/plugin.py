@@ -15,6 +15,7 @@ from pathlib import Path
 
 import grpc
 
+from dra_driver.daemon.signals import EndSignals
 from dra_driver.daemon.supervisor import Supervisor
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import HostError, InstanceConflictError
@@ -33,6 +34,10 @@ from dra_driver.kubelet.registration import Registrar
 from dra_driver.kubelet.server import SocketServer
 from dra_driver.kubelet.sweep import Sweep
 
+KUBELET_DIRECTORY = Path("/var/lib/kubelet")
+CDI_DIRECTORY = Path("/var/run/cdi")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
 REGISTRAR_WORKERS = 2
 STOP_GRACE = 5.0
 
@@ -48,9 +53,14 @@ class PluginPaths:
     registry: Path
     cdi: Path
 
+    @classmethod
+    def standard(cls, driver: str) -> PluginPaths:
+        """Where a driver's directories are unless kubelet and runtime were told otherwise."""
+        return cls(KUBELET_DIRECTORY / "plugins" / driver, KUBELET_DIRECTORY / "plugins_registry", CDI_DIRECTORY)
+
 
 class KubeletPlugin:
-    """One driver on one node. Stopping it closes `client`.
+    """One driver on one node. Stopping it closes `client`. Without `paths` the directories are the standard ones.
 
     `versions` are the DRAPlugin versions to serve, the most wanted first; `processes` is the host's /proc, without which no device of a lost claim is
     ever freed; `interceptors` see every call of the kubelet.
@@ -62,18 +72,16 @@ class KubeletPlugin:
         client: Client,
         *,
         node: str,
-        paths: PluginPaths,
+        paths: PluginPaths | None = None,
         versions: Sequence[str] = service.VERSIONS,
-        boot_id: str = "",
         processes: Path | None = None,
         interceptors: Sequence[grpc.ServerInterceptor] = (),
     ) -> None:
         self._driver = driver
         self._client = client
         self._node = node
-        self._paths = paths
+        self._paths = paths = paths or PluginPaths.standard(driver.name)
         self._versions = versions
-        self._boot_id = boot_id
         self._users = DeviceUsers(processes)
         self._supervisor = Supervisor()
         self._undo = ExitStack()
@@ -94,12 +102,19 @@ class KubeletPlugin:
         """Deregisters, lets running calls end, and frees the place for another instance. Undoes `start` step by step, the last one first."""
         self._undo.close()
 
+    def run(self) -> None:
+        """Starts, serves until SIGTERM or SIGINT, and stops. For the main thread. Raises what `start` raises."""
+        with EndSignals() as end:
+            self.start()
+            end.wait()
+            self.stop()
+
     def _start(self) -> None:
         undo = self._undo.callback
         undo(os.close, _lock_directory(self._paths.plugin))
         database = Database(self._paths.plugin / "state.db")
         undo(database.close)
-        journal = Journal(database, boot_id=self._boot_id, related=self._driver.related)
+        journal = Journal(database, boot_id=BOOT_ID.read_text().strip(), related=self._driver.related)
         turns = Turns(self._paths.plugin / "claims.lock")
         undo(turns.close)
         cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)

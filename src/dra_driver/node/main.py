@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from dra_driver.daemon import logs
 from dra_driver.daemon.paths import HostPaths, RealHostPaths
@@ -29,7 +28,6 @@ log = logging.getLogger(__name__)
 
 USER_AGENT = "dra-driver-node"
 END_SIGNALS = {signal.SIGTERM, signal.SIGINT}
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NodeProgram:
@@ -52,7 +50,6 @@ class NodeProgram:
             node=settings.node_name,
             paths=PluginPaths(settings.plugin_dir, settings.registry_dir, settings.cdi_dir),
             versions=settings.dra_versions.split(","),
-            boot_id=BOOT_ID.read_text().strip(),
         )
 
     def start(self) -> None:
