@@ -28,7 +28,7 @@ from tests.kubelet.toy import allocated, result
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.kubelet.crashing"])
 
-SPEC = ["mkdir cdi", "write cdi", "rename cdi"]
+SPEC = ["write cdi", "rename cdi"]
 BACK = ["commit", "write settings", "write settings", "remove cdi", "commit"]
 STEPS = {
     # what is done: the steps that it takes
