@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -31,9 +32,9 @@ def rows(heading: str) -> list[list[str]]:
 @pytest.mark.parametrize(("heading", "model"), [("Settings of the node program", NodeSettings), ("Settings of the controller", ControllerSettings)])
 def test_every_setting_is_there_with_its_default_and_meaning(heading: str, model: type[Settings]) -> None:
     expected = []
-    for name, field in model.model_fields.items():
-        default = "required" if field.is_required() else f"`{field.default}`" if field.default not in (None, "") else ""
-        expected.append([f"`--{name.replace('_', '-')}`", f"`{name.upper()}`", default, field.description])
+    for field in dataclasses.fields(model):
+        default = "required" if field.default is dataclasses.MISSING else f"`{field.default}`" if field.default not in (None, "") else ""
+        expected.append([f"`--{field.name.replace('_', '-')}`", f"`{field.name.upper()}`", default, field.metadata["description"]])
     assert rows(heading) == expected
 
 

@@ -12,6 +12,8 @@ import time
 from contextvars import ContextVar
 from typing import Any, TextIO
 
+LEVELS = ("debug", "info", "warning", "error")
+
 operation: ContextVar[str] = ContextVar("operation", default="")  # what the thread works on; stands in each of its lines
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -49,7 +51,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
-    """Sends everything of `level` (debug, info, warning, error) and above to `stream` (default stderr)."""
+    """Sends everything of `level` (one of LEVELS) and above to `stream` (default stderr)."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     handler.setFormatter(ConsoleFormatter() if target.isatty() else JsonFormatter())

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
-
+from dra_driver.daemon import logs
+from dra_driver.daemon.settings import absolute_path, one_of, setting, whole_number
 from dra_driver.k8s import names
 from dra_driver.k8s.settings import ApiServerSettings
 from dra_driver.kubelet import service
-
-
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError("must be an absolute path")
-    return path
 
 
 def _versions(text: str) -> str:
@@ -31,28 +25,23 @@ def _node_name(text: str) -> str:
     return text
 
 
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-
-
+@dataclass(frozen=True, kw_only=True)
 class NodeSettings(ApiServerSettings):
     """The node program of the NVIDIA GPU DRA driver: publishes this node's GPUs and prepares them for pods."""
 
-    node_name: Annotated[str, AfterValidator(_node_name)] = Field(description="name of this node's Node object, which is also the pool's name")
-    driver_root: AbsolutePath = Field(default=Path("/"), description="directory below which the NVIDIA driver's libraries and device nodes lie")
-    driver_root_mount: AbsolutePath | None = Field(
-        default=None, description="in a container: where this program sees the driver root; without it at the same path as the host"
+    node_name: str = setting("name of this node's Node object, which is also the pool's name", _node_name)
+    driver_root: Path = setting("directory below which the NVIDIA driver's libraries and device nodes lie", absolute_path, Path("/"))
+    driver_root_mount: Path | None = setting(
+        "in a container: where this program sees the driver root; without it at the same path as the host", absolute_path, None
     )
-    plugin_dir: AbsolutePath = Field(
-        default=Path("/var/lib/kubelet/plugins/gpu.nvidia.com"),
-        description="directory of the service socket and the journal; the kubelet sees the same path",
+    plugin_dir: Path = setting(
+        "directory of the service socket and the journal; the kubelet sees the same path",
+        absolute_path,
+        Path("/var/lib/kubelet/plugins/gpu.nvidia.com"),
     )
-    registry_dir: AbsolutePath = Field(
-        default=Path("/var/lib/kubelet/plugins_registry"), description="directory in which the kubelet looks for plugins"
-    )
-    cdi_dir: AbsolutePath = Field(default=Path("/var/run/cdi"), description="directory in which the container runtime looks for CDI specs")
-    dra_versions: Annotated[str, AfterValidator(_versions)] = Field(
-        default=",".join(service.VERSIONS), description="DRAPlugin versions to serve, the most wanted first"
-    )
-    simulate: str = Field(default="", description="run on a simulated GPU node with this profile instead of NVML, such as h100-sxm-80gb")
-    simulate_gpus: int | None = Field(default=None, description="number of simulated GPUs instead of the profile's")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least severity that is logged")
+    registry_dir: Path = setting("directory in which the kubelet looks for plugins", absolute_path, Path("/var/lib/kubelet/plugins_registry"))
+    cdi_dir: Path = setting("directory in which the container runtime looks for CDI specs", absolute_path, Path("/var/run/cdi"))
+    dra_versions: str = setting("DRAPlugin versions to serve, the most wanted first", _versions, ",".join(service.VERSIONS))
+    simulate: str = setting("run on a simulated GPU node with this profile instead of NVML, such as h100-sxm-80gb", str, "")
+    simulate_gpus: int | None = setting("number of simulated GPUs instead of the profile's", whole_number(), None)
+    log_level: str = setting("least severity that is logged", one_of(*logs.LEVELS), "info")
