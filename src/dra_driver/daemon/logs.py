@@ -58,7 +58,6 @@ def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("urllib3").setLevel(logging.WARNING)
 
 
 class Trouble:

@@ -6,8 +6,9 @@ and `patch` is the way.
 
 from __future__ import annotations
 
+import builtins
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
@@ -72,6 +73,11 @@ class Client:
         """One object."""
         return self._read(kind, self._transport.request("GET", kind.path(namespace=namespace, name=name), deadline=deadline))
 
+    def get_all(self, kind: Kind[K], names: Sequence[tuple[str, str]], *, deadline: float = DEADLINE) -> builtins.list[K | ApiError]:
+        """Objects by namespace and name, each or why it cannot be had; they are asked for at the same time."""
+        paths = [kind.path(namespace=namespace, name=name) for namespace, name in names]
+        return [self._read_or_error(kind, found) for found in self._transport.get_all(paths, deadline=deadline)]
+
     def list(
         self, kind: Kind[K], namespace: str = "", *, field_selector: str = "", label_selector: str = "", deadline: float = DEADLINE
     ) -> Listing[K]:
@@ -120,8 +126,8 @@ class Client:
             }
         )
         path = kind.path(namespace=namespace)
-        response = self._transport.stream(path, query, silence=silence or timeout + WATCH_SILENCE_MARGIN)
-        watch = Watch(response, kind, self._decoder, f"watch of {path} at {self.server}")
+        answer = self._transport.stream(path, query, silence=silence or timeout + WATCH_SILENCE_MARGIN)
+        watch = Watch(answer, kind, self._decoder, f"watch of {path} at {self.server}")
         self._watches.add(watch)
         return watch
 
@@ -171,6 +177,12 @@ class Client:
             return decode(data, _Page)
         except msgspec.DecodeError as error:
             raise ApiError(f"GET {path} at {self.server}: not a list: {error}") from error
+
+    def _read_or_error(self, kind: Kind[K], found: bytes | ApiError) -> K | ApiError:
+        try:
+            return found if isinstance(found, ApiError) else self._read(kind, found)
+        except ApiError as error:
+            return error
 
     def _read(self, kind: Kind[K], data: bytes) -> K:
         try:

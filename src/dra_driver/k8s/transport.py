@@ -1,4 +1,4 @@
-"""HTTP to the API server: one connection pool, one place for credentials, error classes and retries.
+"""Requests to the API server: one place for credentials, error classes and retries.
 
 What may be sent again is decided here and nowhere else:
 
@@ -13,18 +13,14 @@ All attempts together end by the deadline of the call.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import socket
+import random
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 import msgspec
-import tenacity
-import urllib3
-from urllib3.connection import HTTPConnection
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from dra_driver.daemon.clock import Clock
 from dra_driver.errors import (
@@ -37,23 +33,14 @@ from dra_driver.errors import (
     ApiUnavailableError,
 )
 from dra_driver.k8s.config import Connection
+from dra_driver.k8s.connections import FAILURES, Answer, Connections, NotConnectedError, Sent
 from dra_driver.k8s.objects.meta import Status, decode
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 _LEAST_TIMEOUT = 0.1
-_POOL_SIZE = 64
-_BACKOFF = tenacity.wait_random_exponential(multiplier=0.4, max=5.0)
-
-_KEEPALIVE: list[tuple[int, int, int | bytes]] = [
-    *HTTPConnection.default_socket_options,
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-]
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.4, 5.0
 
 _CLASSES: dict[int, type[ApiError]] = {
     401: ApiDeniedError,
@@ -83,12 +70,7 @@ class Transport:
         self._headers = {"User-Agent": user_agent, "Accept": "application/json"}
         self._clock = clock
         self._closed = threading.Event()
-        options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": False, "socket_options": _KEEPALIVE}
-        if context := connection.ssl_context():
-            options["ssl_context"] = context
-            if connection.tls_server_name:
-                options |= {"server_hostname": connection.tls_server_name, "assert_hostname": connection.tls_server_name}
-        self._pool = urllib3.ProxyManager(connection.proxy, **options) if connection.proxy else urllib3.PoolManager(**options)
+        self._connections = Connections(connection)
 
     def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: bytes | None = None, deadline: float, safe: bool = False
@@ -98,93 +80,124 @@ class Transport:
         `deadline` is in seconds from now, for all attempts; 0 means one attempt with the usual timeouts. Raises the ApiError classes.
         """
         end = self._clock.monotonic() + deadline
-        safe = safe or method == "GET"
-        attempts = tenacity.Retrying(
-            sleep=lambda seconds: self._pause(seconds, f"{method} {path}"),
-            stop=lambda state: self._clock.monotonic() + state.upcoming_sleep >= end,
-            wait=lambda state: max(_BACKOFF(state), _retry_after(state)),
-            retry=tenacity.retry_if_exception(lambda error: _may_repeat(error, safe=safe)),
-            reraise=True,
-        )
-
-        def once() -> bytes:
+        target = _target(path, query)
+        pause = _FIRST_PAUSE
+        repeated = False
+        while True:
             left = max(end - self._clock.monotonic(), _LEAST_TIMEOUT) if deadline else READ_TIMEOUT  # a pause may end late
-            timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, left), read=min(READ_TIMEOUT, left))
-            return self._send(method, path, query, body, timeout, stream=False).data
+            try:
+                return self._attempt(method, target, body, min(READ_TIMEOUT, left))
+            except ApiNotFoundError:
+                if method == "DELETE" and repeated:
+                    return b""  # an earlier attempt did it and its answer was lost
+                raise
+            except ApiUnavailableError as error:
+                wait = max(random.uniform(0, pause), error.retry_after or 0.0)  # noqa: S311  (so that clients do not come all at once)
+                if not _may_repeat(error, safe=safe or method == "GET") or self._clock.monotonic() + wait >= end:
+                    raise
+            self._pause(wait, f"{method} {path}")
+            pause = min(pause * 2, _LONGEST_PAUSE)
+            repeated = True
 
-        try:
-            return attempts(once)
-        except ApiNotFoundError:
-            if method == "DELETE" and attempts.statistics["attempt_number"] > 1:
-                return b""  # an earlier attempt did it and its answer was lost
-            raise
+    def get_all(self, paths: Sequence[str], *, deadline: float) -> list[bytes | ApiError]:
+        """The body of a GET of each path, or why there is none. All are on their way at the same time, without a thread for each.
 
-    def stream(self, path: str, query: Mapping[str, str], *, silence: float) -> urllib3.BaseHTTPResponse:
+        `deadline` is in seconds from now, for all of them and all attempts.
+        """
+        end = self._clock.monotonic() + deadline
+        timeout = min(READ_TIMEOUT, max(deadline, _LEAST_TIMEOUT))
+        sent = [self._try_send(path, timeout) for path in paths]
+        return [self._finish(path, one, end) for path, one in zip(paths, sent, strict=True)]
+
+    def stream(self, path: str, query: Mapping[str, str], *, silence: float) -> Answer:
         """One attempt of a GET whose body is still to be read; ends with an error when nothing comes for `silence` seconds. The caller closes it."""
-        return self._send("GET", path, query, None, urllib3.Timeout(connect=CONNECT_TIMEOUT, read=silence), stream=True)
+        return self._exchange("GET", _target(path, query), None, silence)
 
     def close(self) -> None:
         """Ends waiting calls and drops idle connections."""
         self._closed.set()
-        self._pool.clear()
+        self._connections.close()
 
     def _pause(self, seconds: float, request: str) -> None:
         log.debug("request is repeated", extra={"request": request, "wait": seconds})
         if self._clock.wait(self._closed, seconds):
             raise ApiUnavailableError(f"{request}: the client was closed")
 
-    def _send(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, timeout: urllib3.Timeout, *, stream: bool
-    ) -> urllib3.BaseHTTPResponse:
-        response = self._exchange(method, path, query, body, timeout, stream=stream)
-        if response.status == 401 and self._credentials:
-            response.close()
-            self._credentials.renew()
-            response = self._exchange(method, path, query, body, timeout, stream=stream)
-        if response.status < 300:
-            return response
+    def _attempt(self, method: str, target: str, body: bytes | None, timeout: float) -> bytes:
+        answer = self._exchange(method, target, body, timeout)
         try:
-            data = response.data
-        except (HTTPError, OSError):
+            return answer.body()
+        except FAILURES as error:
+            raise self._failure(method, target, error) from error
+
+    def _exchange(self, method: str, target: str, body: bytes | None, timeout: float) -> Answer:
+        """The answer to a request that went well, sent once more with renewed credentials if it met 401."""
+        answer = self._answer(method, target, body, timeout)
+        if answer.status == 401 and self._credentials:
+            answer.close()
+            self._credentials.renew()
+            answer = self._answer(method, target, body, timeout)
+        if answer.status < 300:
+            return answer
+        try:
+            data = answer.body()
+        except FAILURES:
             data = b""
-        finally:
-            if stream:
-                response.close()
         raise api_error(
-            response.status,
+            answer.status,
             _read_status(data),
-            request=f"{method} {path} at {self.server}",
-            retry_after=_seconds(response.headers.get("Retry-After")),
+            request=f"{method} {_path(target)} at {self.server}",
+            retry_after=_seconds(answer.header("Retry-After")),
         )
 
-    def _exchange(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, timeout: urllib3.Timeout, *, stream: bool
-    ) -> urllib3.BaseHTTPResponse:
+    def _answer(self, method: str, target: str, body: bytes | None, timeout: float) -> Answer:
+        try:
+            return self._send(method, target, body, timeout).answer()
+        except FAILURES as error:
+            raise self._failure(method, target, error) from error
+
+    def _send(self, method: str, target: str, body: bytes | None, timeout: float) -> Sent:
         headers = dict(self._headers)
         if self._credentials and (authorization := self._credentials.header()):
             headers["Authorization"] = authorization
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        return self._connections.send(method, target, headers=headers, body=body, timeout=timeout)
+
+    def _failure(self, method: str, target: str, error: Exception) -> ApiUnavailableError:
+        return ApiUnavailableError(f"{method} {_path(target)} at {self.server}: {error}")
+
+    def _try_send(self, path: str, timeout: float) -> Sent | None:
+        with contextlib.suppress(*FAILURES):
+            return self._send("GET", path, None, timeout)
+        return None
+
+    def _finish(self, path: str, sent: Sent | None, end: float) -> bytes | ApiError:
+        if sent is not None:
+            with contextlib.suppress(*FAILURES):
+                answer = sent.answer()
+                data = answer.body()
+                if answer.status < 300:
+                    return data
+        # Whatever else it met, a request by itself knows what to do.
         try:
-            return self._pool.request(
-                method, url, body=body, headers=headers, timeout=timeout, retries=False, redirect=False, preload_content=not stream
-            )
-        except (HTTPError, OSError) as error:
-            raise ApiUnavailableError(f"{method} {path} at {self.server}: {error}") from error
+            return self.request("GET", path, deadline=max(end - self._clock.monotonic(), _LEAST_TIMEOUT))
+        except ApiError as error:
+            return error
 
 
-def _may_repeat(error: BaseException, *, safe: bool) -> bool:
-    if not isinstance(error, ApiUnavailableError):
-        return False
-    unsent = isinstance(error.__cause__, NewConnectionError | ConnectTimeoutError)
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _path(target: str) -> str:
+    return target.partition("?")[0]
+
+
+def _may_repeat(error: ApiUnavailableError, *, safe: bool) -> bool:
+    unsent = isinstance(error.__cause__, NotConnectedError)
     unprocessed = error.status == 429 or error.retry_after is not None
     return safe or unsent or unprocessed
-
-
-def _retry_after(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    return (error.retry_after if isinstance(error, ApiUnavailableError) else None) or 0.0
 
 
 def _seconds(value: str | None) -> float | None:

@@ -13,15 +13,12 @@ from types import TracebackType
 from typing import Generic, Literal
 
 import msgspec
-import urllib3
-from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from dra_driver.errors import ApiUnavailableError
+from dra_driver.k8s.connections import FAILURES, Answer
 from dra_driver.k8s.decoding import Decoder, read_metadata
 from dra_driver.k8s.objects.meta import K, Kind, Object, ObjectMeta, Status, decode
 from dra_driver.k8s.transport import api_error
-
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,8 @@ class Watch(Generic[K]):
     Raises ApiGoneError when the resourceVersion is too old, ApiUnavailableError when the connection breaks or stays silent, else ApiError.
     """
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, kind: Kind[K], decoder: Decoder, request: str) -> None:
-        self._response = response
+    def __init__(self, answer: Answer, kind: Kind[K], decoder: Decoder, request: str) -> None:
+        self._answer = answer
         self._kind = kind
         self._decoder = decoder
         self._request = request
@@ -56,36 +53,36 @@ class Watch(Generic[K]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stopped.set()
-        self._response.close()
+        self._answer.close()
 
     def __iter__(self) -> Iterator[WatchEvent[K]]:
         try:
             for line in self._lines():
                 yield self._event(line)
         finally:
-            self._response.close()
+            self._answer.close()
 
     def stop(self) -> None:
         """Ends the iteration in whatever thread it runs."""
         self._stopped.set()
         try:
-            self._response.shutdown()
-        except (OSError, ValueError, RuntimeError):
-            self._response.close()  # already over
+            self._answer.interrupt()
+        except OSError:
+            self._answer.close()  # already over
 
     def _lines(self) -> Iterator[bytes]:
         pending = b""
         try:
-            for chunk in self._response.stream(_CHUNK):
+            for chunk in self._answer.chunks():
                 *lines, pending = (pending + chunk).split(b"\n")
                 for line in lines:
                     if self._stopped.is_set():
                         return
                     if line:
                         yield line
-        except ReadTimeoutError as error:
+        except TimeoutError as error:
             raise ApiUnavailableError(f"{self._request}: the connection was silent for too long") from error
-        except (HTTPError, OSError, ValueError, AttributeError) as error:
+        except (*FAILURES, ValueError, AttributeError) as error:
             # ValueError and AttributeError: another thread closed the response below us.
             if not self._stopped.is_set():
                 raise ApiUnavailableError(f"{self._request}: {error}") from error
