@@ -68,6 +68,15 @@ def test_edits_of_an_untouched_driver_root_are_not_looked_up_again(paths: Simula
         assert common_edits(paths, VERSION) == first
 
 
+def test_a_node_that_came_again_with_other_numbers_is_seen_by_the_next_prepare(paths: SimulatedHostPaths) -> None:
+    before = common_edits(paths, VERSION)
+    node = paths.dev / "nvidia-uvm"
+    node.unlink()
+    node.write_text("c 511 0")
+    (found,) = [one for one in common_edits(paths, VERSION).device_nodes if one not in before.device_nodes]
+    assert (found.path, found.major) == ("/dev/nvidia-uvm", 511)
+
+
 def test_a_replaced_driver_is_seen_by_the_next_prepare(paths: SimulatedHostPaths) -> None:
     before = common_edits(paths, VERSION)
     added = libraries(paths) / f"libnvidia-added.so.{VERSION}"

@@ -1,8 +1,8 @@
 """What a container gets besides its claim: device nodes, the driver's libraries and programs.
 
 What the host has at that moment: a driver can be replaced or finish its installation while we run, and an old or incomplete set of edits starts a
-container without its GPU. Device nodes are looked at for every prepare, files again whenever a directory of the driver has changed. What a container
-cannot do without is an error when it is missing.
+container without its GPU. So files and device nodes are looked at again whenever a directory of theirs has changed, which is asked for every prepare.
+What a container cannot do without is an error when it is missing.
 
 Devices come in as CDI device nodes only, with type and numbers: what is injected behind the runtime's back is lost when systemd rewrites the cgroup.
 """
@@ -26,35 +26,43 @@ _READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 
 def common_edits(paths: HostPaths, driver_version: str) -> ContainerEdits:
     """What every container with a GPU gets, once. `driver_version` is that of the loaded driver; HostError when a part is missing."""
-    optional = [name for name in _OPTIONAL_CONTROL_NODES if (paths.dev / name).exists()]
-    return ContainerEdits(
-        # A container with the legacy NVIDIA runtime as well would otherwise get all GPUs from it.
-        env=("NVIDIA_VISIBLE_DEVICES=void",),
-        device_nodes=tuple(_node(paths, name) for name in (*_CONTROL_NODES, *optional)),
-        mounts=_mounts(paths, driver_version, driver_files.stamp(paths.driver_root)),
-    )
+    dev = paths.dev
+    return _common_edits(paths, dev, driver_version, (driver_files.directory_stamp(str(dev)), driver_files.stamp(paths.driver_root)))
 
 
 def gpu_edits(gpu: Gpu, paths: HostPaths) -> ContainerEdits:
     """The device node of one GPU. DeviceNotReadyError while it does not exist, DeviceError when it is something else."""
+    dev = paths.dev
     try:
-        return ContainerEdits(device_nodes=(_node(paths, f"nvidia{gpu.minor}"),))
+        return _gpu_edits(paths, dev, gpu.minor, driver_files.directory_stamp(str(dev)))
     except HostError as error:
         kind = DeviceNotReadyError if error.retryable else DeviceError
         raise kind(f"device {gpu.name} ({gpu.uuid}): {error}") from error
 
 
-def _node(paths: HostPaths, name: str) -> DeviceNode:
-    seen = paths.dev / name
-    numbers = paths.device_numbers(seen)
-    host, path = str(paths.on_host(seen)), f"/dev/{name}"
-    return DeviceNode(path, host_path="" if host == path else host, type=numbers.kind, major=numbers.major, minor=numbers.minor)
+# Found once for each state of the directories: to look through thousands of files takes longer than all else that a prepare does.
 
 
 @functools.lru_cache(maxsize=1)
-def _mounts(paths: HostPaths, driver_version: str, stamp: tuple[object, ...]) -> tuple[Mount, ...]:  # noqa: ARG001  (a part of the cache's key)
-    """Found once for each state of the driver root: looking through its thousands of files takes longer than all else that a prepare does."""
-    return (*_library_mounts(paths, driver_version), *_program_mounts(paths))
+def _common_edits(paths: HostPaths, dev: Path, driver_version: str, stamp: object) -> ContainerEdits:  # noqa: ARG001  (a part of the cache's key)
+    optional = [name for name in _OPTIONAL_CONTROL_NODES if (dev / name).exists()]
+    return ContainerEdits(
+        # A container with the legacy NVIDIA runtime as well would otherwise get all GPUs from it.
+        env=("NVIDIA_VISIBLE_DEVICES=void",),
+        device_nodes=tuple(_node(paths, dev / name) for name in (*_CONTROL_NODES, *optional)),
+        mounts=(*_library_mounts(paths, driver_version), *_program_mounts(paths)),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _gpu_edits(paths: HostPaths, dev: Path, minor: int, stamp: object) -> ContainerEdits:  # noqa: ARG001
+    return ContainerEdits(device_nodes=(_node(paths, dev / f"nvidia{minor}"),))
+
+
+def _node(paths: HostPaths, seen: Path) -> DeviceNode:
+    numbers = paths.device_numbers(seen)
+    host, path = str(paths.on_host(seen)), f"/dev/{seen.name}"
+    return DeviceNode(path, host_path="" if host == path else host, type=numbers.kind, major=numbers.major, minor=numbers.minor)
 
 
 def _library_mounts(paths: HostPaths, driver_version: str) -> list[Mount]:

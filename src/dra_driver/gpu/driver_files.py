@@ -33,16 +33,17 @@ _SETTLED = 2_000_000_000
 
 def stamp(driver_root: Path) -> tuple[object, ...]:
     """Equal to a former one only if since then nothing came, went or was renamed in the directories that are looked into here."""
-    found: list[object] = []
-    for directory in (*_LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES):
-        try:
-            seen = os.stat(f"{driver_root}/{directory}")  # noqa: PTH116  (on the way of every prepare)
-        except OSError:
-            found.append(None)
-        else:
-            settled = seen.st_mtime_ns + _SETTLED < time.time_ns()
-            found.append((seen.st_dev, seen.st_ino, seen.st_mtime_ns) if settled else object())
-    return tuple(found)
+    return tuple(directory_stamp(f"{driver_root}/{directory}") for directory in (*_LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES))
+
+
+def directory_stamp(directory: str) -> object:
+    """The same of any one directory; None where there is none."""
+    try:
+        seen = os.stat(directory)  # noqa: PTH116  (on the way of every prepare)
+    except OSError:
+        return None
+    settled = seen.st_mtime_ns + _SETTLED < time.time_ns()
+    return (seen.st_dev, seen.st_ino, seen.st_mtime_ns) if settled else object()
 
 
 def library_directory(driver_root: Path) -> Path:
