@@ -50,7 +50,6 @@ class Host:
             self.keeper.restore()
 
     def close(self) -> None:
-        self.keeper.close()
         self.turns.close()
         self.database.close()
 

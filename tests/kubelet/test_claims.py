@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dra_driver.daemon.clock import SystemClock
 from dra_driver.errors import ClaimError, ClaimRetryError, DraError, HostError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, AllocationResult, DeviceAllocationResult
+from dra_driver.kubelet import claims as claims_module
 from dra_driver.kubelet.cdi_files import CdiFiles
-from dra_driver.kubelet.claims import READ_DEADLINE, ClaimKeeper, Prepared, PreparedDevice
-from dra_driver.kubelet.database import Database
+from dra_driver.kubelet.claims import Prepared, PreparedDevice
 from dra_driver.kubelet.driver import Plan
-from dra_driver.kubelet.journal import ClaimKey, Journal
+from dra_driver.kubelet.journal import ClaimKey
 from dra_driver.sandbox.apiserver import ApiServer
 from tests.kubelet.host import Host, devices
-from tests.kubelet.toy import NODE, ToyDriver, allocated, result
+from tests.kubelet.toy import NODE, allocated, result
 
 
 def test_a_prepared_claim_has_an_answer_a_journal_entry_and_a_cdi_spec(host: Host, client: Client) -> None:
@@ -119,26 +119,16 @@ def test_an_unprepare_never_overtakes_a_prepare_of_its_claim(host: Host, client:
     assert host.specs() == set()
 
 
-def test_reading_the_claims_of_a_call_ends_in_time_for_all_of_them(client: Client, api: ApiServer, tmp_path: Path) -> None:
+def test_reading_the_claims_of_a_call_ends_in_time_for_all_of_them(
+    host: Host, client: Client, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     claims = [allocated(client, f"c{number}", result(f"toy-{number}")) for number in range(3)]
-
-    class Late(SystemClock):
-        """Half of the time for reading passes with each look at the clock."""
-
-        passed = 0.0
-
-        def monotonic(self) -> float:
-            self.passed += READ_DEADLINE / 2
-            return self.passed
-
-    database = Database(tmp_path / "late.db")
-    journal = Journal(database)
-    keeper = ClaimKeeper(ToyDriver(), client, journal, CdiFiles(tmp_path / "late", driver="d", kind="k/c"), clock=Late())
-    outcomes = list(keeper.prepare(claims).values())
-    assert sum(isinstance(one, ClaimRetryError) and "no time is left" in str(one) for one in outcomes) == 2
-    assert sum(not isinstance(one, DraError) for one in outcomes) == 1
-    keeper.close()
-    database.close()
+    monkeypatch.setattr(claims_module, "READ_DEADLINE", 0.3)
+    api.hang("GET", "resourceclaims", times=None)
+    began = time.monotonic()
+    outcomes = host.keeper.prepare(claims).values()
+    assert [type(one) for one in outcomes] == [ClaimRetryError] * 3
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

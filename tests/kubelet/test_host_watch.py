@@ -51,7 +51,6 @@ class World:
 def world(client: Client, tmp_path: Path) -> Iterator[World]:
     one = World(client, tmp_path)
     yield one
-    one.keeper.close()
     one.database.close()
 
 

@@ -137,18 +137,9 @@ class Transport:
             answer.close()
             self._credentials.renew()
             answer = self._answer(method, target, body, timeout)
-        if answer.status < 300:
-            return answer
-        try:
-            data = answer.body()
-        except FAILURES:
-            data = b""
-        raise api_error(
-            answer.status,
-            _read_status(data),
-            request=f"{method} {_path(target)} at {self.server}",
-            retry_after=_seconds(answer.header("Retry-After")),
-        )
+        if answer.status >= 300:
+            raise self._refusal(method, target, answer)
+        return answer
 
     def _answer(self, method: str, target: str, body: bytes | None, timeout: float) -> Answer:
         try:
@@ -167,6 +158,14 @@ class Transport:
     def _failure(self, method: str, target: str, error: Exception) -> ApiUnavailableError:
         return ApiUnavailableError(f"{method} {_path(target)} at {self.server}: {error}")
 
+    def _refusal(self, method: str, target: str, answer: Answer) -> ApiError:
+        try:
+            data = answer.body()
+        except FAILURES:
+            data = b""
+        request = f"{method} {_path(target)} at {self.server}"
+        return api_error(answer.status, _read_status(data), request=request, retry_after=_seconds(answer.header("Retry-After")))
+
     def _try_send(self, path: str, timeout: float) -> Sent | None:
         with contextlib.suppress(*FAILURES):
             return self._send("GET", path, None, timeout)
@@ -176,10 +175,12 @@ class Transport:
         if sent is not None:
             with contextlib.suppress(*FAILURES):
                 answer = sent.answer()
-                data = answer.body()
                 if answer.status < 300:
-                    return data
-        # Whatever else it met, a request by itself knows what to do.
+                    return answer.body()
+                if 400 <= answer.status < 500 and answer.status not in {401, 429}:
+                    return self._refusal("GET", path, answer)
+                answer.close()
+        # What may go better another time is left to a request of its own.
         try:
             return self.request("GET", path, deadline=max(end - self._clock.monotonic(), _LEAST_TIMEOUT))
         except ApiError as error:

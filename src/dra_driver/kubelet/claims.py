@@ -154,10 +154,6 @@ class ClaimKeeper:
         if written:
             self._observer.cdi_repaired(written)
 
-    def close(self) -> None:
-        """Ends the reading threads."""
-        self._reader.close()
-
     def _prepare(
         self,
         claims: Sequence[ClaimKey],

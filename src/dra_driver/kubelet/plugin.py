@@ -121,7 +121,6 @@ class KubeletPlugin:
         cdi.check_writable()
         _check_registry(self._paths.registry)
         keeper = ClaimKeeper(self._driver, self._client, journal, cdi, turns=turns)
-        undo(keeper.close)
         host_watch = HostWatch(self._driver, cdi, keeper.repair)
         keeper.restore()
         undo(self._supervisor.stop, STOP_GRACE)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dra_driver.daemon.clock import Clock
@@ -15,8 +13,6 @@ from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.driver import Driver, Plan
 from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice
 from dra_driver.kubelet.metadata import POD_CLAIM_NAME
-
-READERS = 8
 
 
 @dataclass(frozen=True)
@@ -34,41 +30,29 @@ class ClaimReader:
         self._driver = driver
         self._client = client
         self._clock = clock
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read-claim")
-
-    def close(self) -> None:
-        """Ends the reading threads."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def read(self, claims: Sequence[ClaimKey], end: float) -> dict[ClaimKey, Planned | DraError]:
-        """All claims, in parallel, until the monotonic time `end`."""
-
-        def one(claim: ClaimKey) -> Planned | DraError:
-            return attempt(claim, lambda key: self._read(key, end), claim)
-
-        # The usual call has one claim and needs no other thread.
-        outcomes: Iterable[Planned | DraError]
-        if len(claims) == 1:
-            outcomes = map(one, claims)
-        else:
-            outcomes = self._readers.map(lambda context, claim: context.run(one, claim), [contextvars.copy_context() for _ in claims], claims)
-        return dict(zip(claims, outcomes, strict=True))
+        """All claims, asked for at the same time, until the monotonic time `end`."""
+        left = end - self._clock.monotonic()
+        if left <= 0:
+            return {
+                claim: ClaimRetryError(f"claim {claim} cannot be read: no time is left for it in this call, the API server is slow")
+                for claim in claims
+            }
+        found = self._client.get_all(RESOURCE_CLAIMS, [(claim.namespace, claim.name) for claim in claims], deadline=left)
+        answers = dict(zip(claims, found, strict=True))
+        return {claim: attempt(claim, lambda key: self._planned(key, answers[key]), claim) for claim in claims}
 
     def plan(self, claim: ClaimKey, allocation: DeviceAllocationResult, pod_claim: str = "") -> Planned:
         """What an allocation (this driver's part of it) means on this host. `pod_claim` is as in an entry of the journal."""
         plan = self._driver.plan(allocation)
         return Planned(Entry(claim, allocation, _held(claim, plan), pod_claim=pod_claim), plan)
 
-    def _read(self, claim: ClaimKey, end: float) -> Planned:
-        left = end - self._clock.monotonic()
-        if left <= 0:
-            raise ClaimRetryError(f"claim {claim} cannot be read: no time is left for it in this call, the API server is slow")
-        try:
-            found = self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace, deadline=left)
-        except ApiNotFoundError as error:
-            raise ClaimError(f"claim {claim} does not exist any more; delete the pod that uses it") from error
-        except ApiError as error:
-            raise ClaimRetryError(f"claim {claim} cannot be read: {error}") from error
+    def _planned(self, claim: ClaimKey, found: ResourceClaim | ApiError) -> Planned:
+        if isinstance(found, ApiNotFoundError):
+            raise ClaimError(f"claim {claim} does not exist any more; delete the pod that uses it") from found
+        if isinstance(found, ApiError):
+            raise ClaimRetryError(f"claim {claim} cannot be read: {found}") from found
         return self.plan(claim, our_part(claim, found, self._driver.name), found.metadata.annotations.get(POD_CLAIM_NAME, ""))
 
 
