@@ -65,7 +65,7 @@ def test_a_gpu_adds_its_device_node(h100: Node, inventory: Inventory) -> None:
     }
 
 
-class HostWithOwnDev(RealHostPaths):
+class HostWithOwnDev(RealHostPaths, frozen=True):
     """The kernel's own /dev: a node has the same path on the host and in the container."""
 
     @property

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from dra_driver.errors import HostError, HostNotReadyError
 
 
-@dataclass(frozen=True)
-class DeviceNumbers:
+class DeviceNumbers(msgspec.Struct, frozen=True):
     """What makes a device node: `kind` is "c" or "b"."""
 
     kind: str
@@ -60,8 +60,7 @@ class HostPaths(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class DriverRoot:
+class DriverRoot(msgspec.Struct, frozen=True):
     """The driver root as this program sees it, and its path on the host where that is another: in a container it is mounted somewhere else."""
 
     driver_root: Path = Path("/")
@@ -74,8 +73,7 @@ class DriverRoot:
         return self.host_driver_root / path.relative_to(self.driver_root)
 
 
-@dataclass(frozen=True)
-class RealHostPaths(DriverRoot):
+class RealHostPaths(DriverRoot, frozen=True):
     """The kernel's own trees; the driver root is a setting."""
 
     sys: Path = Path("/sys")

@@ -6,9 +6,9 @@ A GPU that cannot be read is left out with its problem, and the others stay. Wha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import pynvml
 
 from dra_driver.daemon.paths import HostPaths
@@ -61,8 +61,7 @@ _UNSUPPORTED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """A whole GPU. Identity is `uuid`; `pci_bus_id` (dddd:bb:dd.f) names it; `minor` is N of /dev/nvidiaN until the next boot.
 
     `memory` is bytes, None where the GPU has none of its own. `driver_version` is as the driver writes it; `cuda_driver_version` is (major, minor).
@@ -88,8 +87,7 @@ class Gpu:
         return naming.gpu_name(self.pci_bus_id)
 
 
-@dataclass(frozen=True)
-class GpuProblem:
+class GpuProblem(msgspec.Struct, frozen=True):
     """A GPU that NVML counts but that could not be read, with what is known of its identity."""
 
     index: int
@@ -101,8 +99,7 @@ class GpuProblem:
         return f"GPU {self.uuid or self.index} at PCI {self.pci_bus_id or 'unknown'}: {self.reason}"
 
 
-@dataclass(frozen=True)
-class Inventory:
+class Inventory(msgspec.Struct, frozen=True):
     """GPUs in the order of their PCI addresses, and those that could not be read."""
 
     driver_version: str

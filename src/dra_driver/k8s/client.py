@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic
 
 import msgspec
@@ -28,11 +27,10 @@ WATCH_SILENCE_MARGIN = 15.0
 _LAST_PAGE = 1.0  # what a page gets even when the ones before it took all the time
 
 
-@dataclass(frozen=True)
-class Listing(Generic[K]):
+class Listing(msgspec.Struct, Generic[K], frozen=True):
     """A consistent list; a watch from `resource_version` goes on from it. Objects that do not fit our struct are left out."""
 
-    items: list[K] = field(default_factory=list)
+    items: list[K] = []
     resource_version: str = ""
 
 

@@ -11,10 +11,11 @@ import os
 import ssl
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from dra_driver.errors import SettingsError
 
@@ -35,8 +36,7 @@ class Credentials(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """All that a client needs. `server` may have a path (a proxy in front of clusters); `namespace` is the one to use where a person names none."""
 
     server: str

@@ -11,8 +11,9 @@ import select
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
+
+import msgspec
 
 from dra_driver.errors import SettingsError
 from dra_driver.k8s.config import Connection
@@ -143,8 +144,7 @@ class Answer:
         socket.socket.shutdown(self._connection.stream, socket.SHUT_RDWR)
 
 
-@dataclass(frozen=True)
-class _Way:
+class _Way(msgspec.Struct, frozen=True):
     """Where to connect to, and what to talk there. `tunnel` is the server behind an HTTP proxy that only carries bytes."""
 
     host: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from typing import Any, Generic
 
 import msgspec
@@ -19,8 +18,7 @@ log = logging.getLogger(__name__)
 _REMEMBERED = 1000
 
 
-@dataclass(frozen=True)
-class Decoded(Generic[K]):
+class Decoded(msgspec.Struct, Generic[K], frozen=True):
     """`object` is None when only the metadata could be read."""
 
     metadata: ObjectMeta

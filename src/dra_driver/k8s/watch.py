@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Literal
 
@@ -21,8 +20,7 @@ from dra_driver.k8s.objects.meta import K, Kind, Object, ObjectMeta, Status, dec
 from dra_driver.k8s.transport import api_error
 
 
-@dataclass(frozen=True)
-class WatchEvent(Generic[K]):
+class WatchEvent(msgspec.Struct, Generic[K], frozen=True):
     """`object` is None for a BOOKMARK, which only carries the newest resourceVersion, and for an object that does not fit our struct."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]

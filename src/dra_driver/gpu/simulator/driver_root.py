@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver.daemon.paths import DeviceNumbers, DriverRoot, device_numbers
@@ -42,8 +41,7 @@ Block devices:
 """
 
 
-@dataclass(frozen=True)
-class SimulatedHostPaths(DriverRoot):
+class SimulatedHostPaths(DriverRoot, frozen=True):
     """`daemon.paths.HostPaths` with everything below one directory."""
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -67,8 +66,7 @@ class TopLevel(Object):
 K = TypeVar("K", bound=TopLevel)
 
 
-@dataclass(frozen=True)
-class Kind(Generic[K]):
+class Kind(msgspec.Struct, Generic[K], frozen=True):
     """Where objects of one type live in the API."""
 
     type: type[K]
