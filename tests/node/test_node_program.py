@@ -148,3 +148,26 @@ def test_without_an_api_server_it_serves_says_so_once_and_ends_quickly(short: Pa
     assert program.end(signal.SIGTERM) == 0
     told = [line["msg"] for line in program.lines if line["level"] in {"warning", "error"}]
     assert len(told) == len(set(told)) == 2
+
+
+HEAVY = {
+    *("kubernetes", "typer", "click", "rich", "yaml", "requests", "aiohttp"),  # for people and for kubeconfigs
+    *("pydantic", "pydantic_settings", "urllib3", "tenacity"),  # each takes a tenth of the start or of a prepare
+    *("celpy", "re2"),  # the controller evaluates selectors
+}
+
+
+def test_a_node_program_that_runs_has_loaded_nothing_that_it_could_do_without(short: Path) -> None:
+    (short / "registry").mkdir()
+    with ApiServer() as api, (short / "log").open("w") as log:
+        client = Client(api.connection, "test")
+        client.create(NODES, Node(metadata=ObjectMeta(name="node-a")))
+        code = "from dra_driver.cli.main import main; main()"
+        program = subprocess.Popen([sys.executable, "-X", "importtime", "-c", code, "node", *flags(short, api_server=api.url)], stderr=log)
+        assert api.wait_for(lambda: bool(api.requests("POST", "resourceslices")))
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(30) == 0
+        client.close()
+    loaded = {line.rpartition("|")[2].strip() for line in (short / "log").read_text().splitlines() if line.startswith("import time:")}
+    assert "dra_driver.node.main" in loaded
+    assert {name for name in loaded if name.partition(".")[0] in HEAVY} == set()

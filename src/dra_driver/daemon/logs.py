@@ -16,6 +16,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 operation: ContextVar[str] = ContextVar("operation", default="")  # what the thread works on; stands in each of its lines
 
+_encode = json.JSONEncoder(default=str).encode  # made once: json.dumps would make one for each line
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -34,7 +35,7 @@ class JsonFormatter(logging.Formatter):
         line |= _extras(record)
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return _encode(line)
 
 
 class ConsoleFormatter(logging.Formatter):
