@@ -180,7 +180,6 @@ def test_what_the_pod_calls_the_claim_is_known_after_everything_but_the_journal_
     ids = list(outcome[0].cdi_ids)
     before = mounted(tmp_path, ids)
     assert list(before) == [f"{BASE}/resourceclaimtemplates/accelerator/gpu/toy.example.com-metadata.json"]
-    first.close()
     shutil.rmtree(tmp_path / "cdi")
     second = keeper()
     second.restore()
@@ -188,5 +187,4 @@ def test_what_the_pod_calls_the_claim_is_known_after_everything_but_the_journal_
     assert all(path.exists() for path in before.values())
     assert second.unprepare([claim]) == {claim.uid: None}
     assert [path.name for path in (tmp_path / "cdi").rglob("*")] == ["toy.example.com-metadata"]
-    second.close()
     database.close()
