@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench import claims, measures, report
-from bench.contenders import AGAIN, OURS, SHIPPED, UNTHROTTLED, contenders, prepare_hardware
+from bench.contenders import AGAIN, CDI, OURS, SHIPPED, UNTHROTTLED, contenders, prepare_hardware
 from bench.rounds import FEW, HELD, MANY, Bench
 from dra_driver.errors import DraError
 from e2e.cluster import Cluster, build
@@ -60,6 +61,7 @@ def _run(cluster: Cluster, peer: Path, progress: Progress, *, count: int, noise:
         claims.remove_namespace(kube)
     finally:
         kube.close()
+        shutil.rmtree(CDI, ignore_errors=True)
     return rounds
 
 
