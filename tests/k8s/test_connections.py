@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -214,6 +215,16 @@ def test_several_objects_of_a_server_that_is_away_cost_one_deadline() -> None:
     with talking(Connection(f"http://127.0.0.1:{port}")) as client:
         found = client.get_all(NODES, [("", "a"), ("", "b")], deadline=0.5)
     assert [type(one) for one in found] == [ApiUnavailableError] * 2
+
+
+def test_several_objects_of_a_server_that_is_silent_cost_one_deadline(api: ApiServer) -> None:
+    api.hang("GET", "/nodes", times=None)
+    with talking(api.connection) as client:
+        began = time.monotonic()
+        found = client.get_all(NODES, [("", f"n{index}") for index in range(8)], deadline=1.0)
+        took = time.monotonic() - began
+    assert [type(one) for one in found] == [ApiUnavailableError] * 8
+    assert took < 4, "not a second for each"
 
 
 class Proxy:

@@ -96,9 +96,11 @@ class Sent:
         self._connections = connections
         self._connection = connection
 
-    def answer(self) -> Answer:
-        """Waits for the head of the answer. Raises FAILURES."""
+    def answer(self, timeout: float | None = None) -> Answer:
+        """Waits for the head of the answer; each wait is now limited to `timeout` seconds, if that is given. Raises FAILURES."""
         try:
+            if timeout is not None:
+                self._connection.stream.settimeout(timeout)
             return Answer(self._connections, self._connection, self._connection.getresponse())
         except BaseException:
             self._connection.close()

@@ -172,9 +172,10 @@ class Transport:
         return None
 
     def _finish(self, path: str, sent: Sent | None, end: float) -> bytes | ApiError:
+        left = max(end - self._clock.monotonic(), _LEAST_TIMEOUT)
         if sent is not None:
             with contextlib.suppress(*FAILURES):
-                answer = sent.answer()
+                answer = sent.answer(min(READ_TIMEOUT, left))
                 if answer.status < 300:
                     return answer.body()
                 if 400 <= answer.status < 500 and answer.status not in {401, 429}:
