@@ -37,6 +37,7 @@ def flags(short: Path, **changes: str | None) -> list[str]:
         "registry-dir": str(short / "registry"),
         "cdi-dir": str(short / "cdi"),
         "api-server": "http://127.0.0.1:1",
+        "metrics-port": "0",
         "simulate": "h100-sxm-80gb",
     }
     values |= {name.replace("_", "-"): value for name, value in changes.items()}

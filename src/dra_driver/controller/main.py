@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dra_driver.controller.class_controller import ClassController
 from dra_driver.controller.metrics import ControllerMetrics
 from dra_driver.controller.settings import ControllerSettings
-from dra_driver.daemon import logs, metrics
+from dra_driver.daemon import logs
+from dra_driver.daemon.metrics import MetricsServer
 from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.settings import effective, parse
 from dra_driver.daemon.supervisor import Supervisor
@@ -30,10 +31,9 @@ class ControllerProgram:
     def __init__(self, settings: ControllerSettings) -> None:
         self._client = Client(settings.connection(), USER_AGENT)
         self.controller = ClassController(self._client)
-        probes, registry = Probes(), metrics.registry()
+        probes = Probes()
         self.controller.add_to(probes)
-        registry.register(ControllerMetrics(self.controller, self._client))
-        self.server = metrics.MetricsServer(settings.metrics_port, registry, probes)
+        self.server = MetricsServer(settings.metrics_port, probes, ControllerMetrics(self.controller, self._client))
         self._supervisor = Supervisor()
 
     def start(self) -> None:

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
 import threading
+from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dra_driver.daemon.probes import Probes, Verdict
 from dra_driver.errors import HostError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
 
 log = logging.getLogger(__name__)
 
 _IDLE = 30.0
 
 
-def registry() -> CollectorRegistry:
-    """A new one that tells of the process itself: CPU, memory, open files."""
-    found = CollectorRegistry()
-    ProcessCollector(registry=found)
-    PlatformCollector(registry=found)
-    GCCollector(registry=found)
-    return found
+class Collector(Protocol):
+    """What Prometheus' client asks for metrics."""
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them, as they are now."""
+        ...
 
 
 class MetricsServer:
-    """Serves from construction until `close`, on all addresses. `port` 0 takes a free one. Raises HostError when the port cannot be had."""
+    """Serves from construction until `close`, on all addresses. `port` 0 takes a free one. Raises HostError when the port cannot be had.
 
-    def __init__(self, port: int, metrics: CollectorRegistry, probes: Probes) -> None:
+    Besides those of `collectors` there are metrics of the process itself: CPU, memory, open files.
+    """
+
+    def __init__(self, port: int, probes: Probes, *collectors: Collector) -> None:
         try:
-            self._http = _HttpServer(port, metrics, probes)
+            self._http = _HttpServer(port, probes, collectors)
         except OSError as error:
             raise HostError(f"port {port} for metrics and probes (--metrics-port): {error.strerror or error}; choose another one") from error
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True)
@@ -56,10 +60,23 @@ class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
-    def __init__(self, port: int, metrics: CollectorRegistry, probes: Probes) -> None:
-        self.metrics = metrics
+    def __init__(self, port: int, probes: Probes, collectors: Iterable[Collector]) -> None:
         self.probes = probes
+        self.collectors = tuple(collectors)
         super().__init__(("", port), _Handler)
+
+    @functools.cached_property
+    def registry(self) -> CollectorRegistry:
+        """Made for the first who asks: the import takes longer than the start of a node program may."""
+        from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector  # noqa: PLC0415
+
+        found = CollectorRegistry()
+        ProcessCollector(registry=found)
+        PlatformCollector(registry=found)
+        GCCollector(registry=found)
+        for one in self.collectors:
+            found.register(one)
+        return found
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
@@ -79,8 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
-            self._send(200, encoder(self.server.metrics), content_type)
+            self._metrics()
         elif path in ("/healthz", "/readyz"):
             self._verdict(self.server.probes.health() if path == "/healthz" else self.server.probes.readiness())
         else:
@@ -88,6 +104,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class named it
         log.debug(format, *args)
+
+    def _metrics(self) -> None:
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
+
+        encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
+        self._send(200, encoder(self.server.registry), content_type)
 
     def _verdict(self, verdict: Verdict) -> None:
         self._send(200 if verdict.good else 503, f"{verdict.text}\n".encode())

@@ -1,7 +1,7 @@
 """Is the process alive, and is it ready? `/healthz` and `/readyz` as texts, for the kubelet and for people.
 
-Alive means that every loop still turns: a loop that hangs is cured by a restart, and nothing else is. An API server that cannot be reached is
-cured by no restart, so it is a reason not to be ready.
+Alive means that every loop still turns and that nothing is lost that only a restart brings back. An API server that cannot be reached is cured by no
+restart, so it is a reason not to be ready.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Verdict:
 
 
 class Probes:
-    """What is looked at; all is added before anybody asks."""
+    """What is looked at. Something may be added at any time."""
 
     def __init__(self) -> None:
+        self._faults: list[tuple[str, Callable[[], str]]] = []
         self._loops: list[tuple[str, Callable[[], float], float]] = []
         self._conditions: list[tuple[str, Callable[[], str]]] = []
 
@@ -47,18 +48,26 @@ class Probes:
         """A loop counts as stuck when its `age` is beyond `limit` seconds."""
         self._loops.append((name, age, limit))
 
+    def add_fault(self, name: str, reason: Callable[[], str]) -> None:
+        """`reason` says what a restart of the process would cure, "" while there is nothing."""
+        self._faults.append((name, reason))
+
     def add_condition(self, name: str, reason: Callable[[], str]) -> None:
         """`reason` says why this is not ready, "" when it is."""
         self._conditions.append((name, reason))
 
     def health(self) -> Verdict:
-        """One line for each loop with its age."""
-        ages = [(name, age(), limit) for name, age, limit in self._loops]
+        """One line for each loop with its age, one for each possible fault."""
+        ages = [(name, age(), limit) for name, age, limit in list(self._loops)]
         lines = [f"{name}: {age:.1f} s since it last turned{f', more than {limit:g} s' if age > limit else ''}" for name, age, limit in ages]
-        return Verdict(all(age <= limit for _, age, limit in ages), "\n".join(lines))
+        faults = _asked(self._faults)
+        return Verdict(all(age <= limit for _, age, limit in ages) and faults.good, "\n".join([*lines, *filter(None, [faults.text])]))
 
     def readiness(self) -> Verdict:
         """One line for each condition."""
-        reasons = [(name, reason()) for name, reason in self._conditions]
-        lines = [f"{name}: {reason or 'ok'}" for name, reason in reasons]
-        return Verdict(not any(reason for _, reason in reasons), "\n".join(lines))
+        return _asked(self._conditions)
+
+
+def _asked(questions: list[tuple[str, Callable[[], str]]]) -> Verdict:
+    reasons = [(name, reason()) for name, reason in list(questions)]
+    return Verdict(not any(reason for _, reason in reasons), "\n".join(f"{name}: {reason or 'ok'}" for name, reason in reasons))

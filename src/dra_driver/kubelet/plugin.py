@@ -1,37 +1,49 @@
 """A kubelet plugin: sockets, registration, claims and slices of one driver, put together and in the right order.
 
-Start: journal → repaired CDI files → slices → service socket → registrar socket, so that the kubelet never finds a registrar whose service is
-not there. Stop is the reverse: the registrar socket goes first, then running calls end. Slices stay for the next instance.
+Start: place among the instances → journal → repaired CDI files → slices → service socket → registrar socket, so that the kubelet never finds a
+registrar whose service is not there. Stop: the registrar's socket goes first, the service ends when the kubelet has let go of it, then the loops.
+Slices stay for the next instance.
 """
 
 from __future__ import annotations
 
-import fcntl
+import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import HealthServicer
 
+from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.signals import EndSignals
-from dra_driver.daemon.supervisor import Supervisor
+from dra_driver.daemon.supervisor import STUCK, Supervisor
 from dra_driver.daemon.turns import Turns
-from dra_driver.errors import HostError, InstanceConflictError
+from dra_driver.errors import HostError, JournalError
 from dra_driver.k8s.client import Client
-from dra_driver.kubelet import service
-from dra_driver.kubelet._proto import plugin_registration_pb2_grpc
+from dra_driver.kubelet import publisher, service
+from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
+from dra_driver.kubelet._proto import plugin_registration_pb2 as registration_pb2
+from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_pb2_grpc
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import ClaimKeeper
 from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
 from dra_driver.kubelet.host_watch import HostWatch
+from dra_driver.kubelet.instance import Instance
 from dra_driver.kubelet.journal import Journal
+from dra_driver.kubelet.lease import Lease
+from dra_driver.kubelet.metrics import CallMeter, PluginMetrics
+from dra_driver.kubelet.presence import PROBE_DEADLINE, Presence
 from dra_driver.kubelet.publisher import Publisher
 from dra_driver.kubelet.registration import Registrar
-from dra_driver.kubelet.server import SocketServer
+from dra_driver.kubelet.server import Place, SocketServer
+from dra_driver.kubelet.strangers import Strangers
 from dra_driver.kubelet.sweep import Sweep
 
 KUBELET_DIRECTORY = Path("/var/lib/kubelet")
@@ -40,6 +52,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 REGISTRAR_WORKERS = 2
 STOP_GRACE = 5.0
+STREAMS_GRACE = 0.5  # seconds; only streams are open when the kubelet has let go, and they never end by themselves
 
 
 @dataclass(frozen=True)
@@ -62,8 +75,9 @@ class PluginPaths:
 class KubeletPlugin:
     """One driver on one node. Stopping it closes `client`. Without `paths` the directories are the standard ones.
 
+    `instance` is the UID of this pod: two of them may be alive at a time, one to take over from the other; without it there is one only.
     `versions` are the DRAPlugin versions to serve, the most wanted first; `processes` is the host's /proc, without which no device of a lost claim is
-    ever freed; `interceptors` see every call of the kubelet.
+    ever freed; `interceptors` see every call of the kubelet. `probes` and `metrics` are for the program's port.
     """
 
     def __init__(
@@ -73,6 +87,7 @@ class KubeletPlugin:
         *,
         node: str,
         paths: PluginPaths | None = None,
+        instance: str = "",
         versions: Sequence[str] = service.VERSIONS,
         processes: Path | None = None,
         interceptors: Sequence[grpc.ServerInterceptor] = (),
@@ -83,15 +98,37 @@ class KubeletPlugin:
         self._paths = paths = paths or PluginPaths.standard(driver.name)
         self._versions = versions
         self._users = DeviceUsers(processes)
-        self._supervisor = Supervisor()
         self._undo = ExitStack()
-        self._service = SocketServer(paths.plugin / "dra.sock", workers=service.WORKERS, interceptors=interceptors)
-        self._registry = SocketServer(paths.registry / f"{driver.name}-reg.sock", workers=REGISTRAR_WORKERS, interceptors=interceptors)
-        self.registrar = Registrar(driver.name, self._service.path, versions)
-        self.publisher = Publisher(client, driver=driver.name, node=node)
+        self.probes = Probes()
+        self.metrics = PluginMetrics()
+        self._supervisor = Supervisor(probes=self.probes)
+        self.instance = Instance(driver.name, instance, plugin=paths.plugin, registry=paths.registry)
+        sockets = self.instance.sockets
+        self._service = SocketServer(sockets.service, workers=service.WORKERS, interceptors=[CallMeter(self.metrics), *interceptors])
+        self._registry = SocketServer(sockets.registrar, workers=REGISTRAR_WORKERS, interceptors=interceptors)
+        self.registrar = Registrar(driver.name, sockets.service, versions, accepted=self._accepted)
+        self._health = HealthServicer()
+        self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        self.presence = Presence(
+            self._service,
+            self._registry,
+            self.registrar,
+            Strangers(driver.name, paths.registry, self._our_registrars),
+            probes={self._service: self._probe_service, self._registry: self._probe_registrar},
+            intact=self.instance.problem,
+            changed=self._lead_changed,
+            renewed=lambda path: self.metrics.renewals.add("service" if path == sockets.service else "registrar"),
+        )
+        self._lease: Lease | None = None
+        self._database: Database | None = None
+        self.publisher = Publisher(client, driver=driver.name, node=node, leads=self.leads)
+        self._describe()
 
     def start(self) -> None:
-        """Serves and registers. HostError, InstanceConflictError or JournalError when this host cannot be used; nothing is left behind then."""
+        """Serves and registers. HostError, InstanceConflictError or JournalError when this host cannot be used; nothing is left behind then.
+
+        Where another driver has our name nothing of ours is published or served until it has gone: `/readyz` tells.
+        """
         try:
             self._start()
         except BaseException:
@@ -109,11 +146,16 @@ class KubeletPlugin:
             end.wait()
             self.stop()
 
+    def leads(self) -> bool:
+        """Whether this instance publishes, sweeps and watches health."""
+        return not self.presence.stranger and (self._lease is None or self._lease.leads())
+
     def _start(self) -> None:
-        undo = self._undo.callback
-        undo(os.close, _lock_directory(self._paths.plugin))
-        database = Database(self._paths.plugin / "state.db")
-        undo(database.close)
+        undo, watch = self._undo.callback, self._supervisor.start
+        with self.instance.entering():
+            undo(self.instance.leave)
+            database = self._database = Database(self._paths.plugin / "state.db")
+            undo(database.close)
         journal = Journal(database, boot_id=BOOT_ID.read_text().strip(), related=self._driver.related)
         turns = Turns(self._paths.plugin / "claims.lock")
         undo(turns.close)
@@ -123,23 +165,92 @@ class KubeletPlugin:
         keeper = ClaimKeeper(self._driver, self._client, journal, cdi, turns=turns)
         host_watch = HostWatch(self._driver, cdi, keeper.repair)
         keeper.restore()
+        self.presence.look_around()
+        self._enter_lease(database)
         undo(self._supervisor.stop, STOP_GRACE)
-        sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node)
-        self._supervisor.start("sweep", sweep.run)
-        self._supervisor.start("watch-host", host_watch.run)
-        self._supervisor.start("watch-slices", self.publisher.watch)
-        self._supervisor.start("publish-slices", self.publisher.publish, wake=self._interrupt)
-        service.add_to(self._service.grpc, keeper, self._versions)
-        undo(self._service.stop, STOP_GRACE)
-        self._service.start()
-        plugin_registration_pb2_grpc.add_RegistrationServicer_to_server(self.registrar, self._registry.grpc)
+        sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node, leads=self.leads)
+        watch("sweep", sweep.run)
+        watch("watch-host", host_watch.run)
+        watch("watch-slices", self.publisher.watch, limit=math.inf)
+        watch("publish-slices", self.publisher.publish, wake=self._interrupt, limit=publisher.RESYNC + STUCK)
+        if self._lease is not None:
+            watch("lease", self._lease.run, wake=self._lease.ring)
+        self._service.add(partial(service.add_to, keeper=keeper, versions=self._versions))
+        self._service.add(partial(health_pb2_grpc.add_HealthServicer_to_server, self._health))
+        self._registry.add(partial(registration_pb2_grpc.add_RegistrationServicer_to_server, self.registrar))
+        undo(self._service.stop, STREAMS_GRACE)
         undo(self._registry.stop, 0)
-        self._registry.start()
+        undo(self._leave)
+        self.presence.appear()
+        watch("sockets", self.presence.keep)
+
+    def _leave(self) -> None:
+        self.presence.leave(lambda: bool(self.metrics.running), successor=bool(self.instance.siblings()))
+        self._health.enter_graceful_shutdown()
+
+    def _enter_lease(self, database: Database) -> None:
+        if self.instance.uid:
+            registered = self.registrar.registered.is_set
+            self._lease = Lease(database, self.instance.uid, lives=self.instance.lives, registered=registered, changed=self._lead_changed)
+            self._undo.callback(self._lease.release)
+            self._lease.take()
+
+    def _accepted(self) -> None:
+        if self._lease is not None:
+            self._lease.ring()
+
+    def _lead_changed(self) -> None:
+        self.publisher.wake()
 
     def _interrupt(self) -> None:
         """When everything is to stop, calls that wait for the API server have no purpose any more."""
         self.publisher.wake()
         self._client.close()
+
+    def _our_registrars(self) -> set[Path]:
+        """Our own, where the file is ours, and those of the instances beside us."""
+        siblings = {names.registrar for names in self.instance.siblings().values()}
+        return siblings | ({self._registry.path} if self._registry.place() is Place.OURS else set())
+
+    def _probe_registrar(self, channel: grpc.Channel) -> None:
+        info = registration_pb2_grpc.RegistrationStub(channel).GetInfo(registration_pb2.InfoRequest(), timeout=PROBE_DEADLINE)
+        if info.endpoint != str(self._service.path):
+            raise HostError(f"socket {self._registry.path}: another process answers there, for {info.endpoint}")
+
+    def _probe_service(self, channel: grpc.Channel) -> None:
+        if service.V1 in self._versions:
+            dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest(), timeout=PROBE_DEADLINE)
+        if service.V1BETA1 in self._versions:
+            beta = dra_v1beta1_pb2_grpc.DRAPluginStub(channel)
+            beta.NodePrepareResources(dra_v1beta1_pb2.NodePrepareResourcesRequest(), timeout=PROBE_DEADLINE)
+
+    def _describe(self) -> None:
+        """What the probes ask and what is measured of the parts."""
+        self.presence.add_to(self.probes)
+        self.probes.add_condition("slices", self._slices_problem)
+        self.probes.add_condition("lease", lambda: self._lease.problem() if self._lease else "")
+        gauge, counted = self.metrics.gauge, self.metrics.counted
+        gauge("prepared_claims", "claims that are prepared on this node", self._prepared_claims)
+        gauge("registered", "1 while the kubelet has accepted the registration", self.registrar.registered.is_set)
+        counted("registration_refusals", "registrations that the kubelet refused", lambda: {(): self.registrar.refusals})
+        gauge("other_driver", "1 while another driver of our name is registered on this node", lambda: bool(self.presence.stranger))
+        gauge("leads", "1 while this instance publishes, sweeps and watches health", self.leads)
+        restarts = self._supervisor.restarts
+        counted("loop_restarts", "loops that failed and were started again", lambda: {(name,): times for name, times in restarts.items()}, "loop")
+
+    def _slices_problem(self) -> str:
+        if self.presence.stranger or (self._lease is not None and not self._lease.held):
+            return ""  # not ours to publish
+        return self.publisher.problem or ("" if self.publisher.published.is_set() else "not published yet")
+
+    def _prepared_claims(self) -> float:
+        try:
+            if self._database is not None:
+                with self._database.reading() as connection:
+                    return int(connection.execute("SELECT count(*) FROM claims").fetchone()[0])
+        except JournalError:
+            pass
+        return math.nan
 
 
 def _check_registry(directory: Path) -> None:
@@ -148,20 +259,3 @@ def _check_registry(directory: Path) -> None:
         raise HostError(
             f"registry directory {directory}: need a directory that is writable for the driver; the kubelet makes it, is it the kubelet's?"
         )
-
-
-def _lock_directory(directory: Path) -> int:
-    """An exclusive lock on the plugin directory, held until the descriptor is closed or the process ends."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o750)
-        descriptor = os.open(directory / "instance.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise HostError(f"plugin directory {directory}: {error.strerror}; it must be writable for the driver") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise InstanceConflictError(f"plugin directory {directory} is used by another live instance; stop that one first") from error
-        raise HostError(f"plugin directory {directory}: cannot be locked: {error.strerror}; it must be on a local file system") from error
-    return descriptor

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -34,13 +34,15 @@ BURST_GAP = 0.1  # seconds between passes that a bell asks for: a foreign writer
 class Publisher:
     """Publishes the pool `node` of `driver`. Nothing is written before the first `set_devices`.
 
-    `published` is set once a pass has found or made everything right.
+    `published` is set once a pass has found or made everything right. While `leads` says no another instance publishes; who knows that it says yes
+    again calls `wake`.
     """
 
-    def __init__(self, client: Client, *, driver: str, node: str, clock: Clock | None = None) -> None:
+    def __init__(self, client: Client, *, driver: str, node: str, leads: Callable[[], bool] = lambda: True, clock: Clock | None = None) -> None:
         self._client = client
         self._driver = driver
         self._node = node
+        self._leads = leads
         self._clock = clock or SystemClock()
         self._bell = threading.Event()
         self._devices: tuple[Device, ...] | None = None
@@ -72,7 +74,7 @@ class Publisher:
         while not stop.is_set():
             self._bell.wait(RESYNC)
             self._bell.clear()
-            if stop.is_set() or self._devices is None:
+            if stop.is_set() or self._devices is None or not self._leads():
                 continue
             try:
                 self._pass(self._devices)

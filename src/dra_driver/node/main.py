@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from dra_driver.daemon import logs
+from dra_driver.daemon.metrics import MetricsServer
 from dra_driver.daemon.paths import HostPaths, RealHostPaths
 from dra_driver.daemon.settings import effective, parse
 from dra_driver.errors import DraError, SettingsError
@@ -20,6 +21,7 @@ from dra_driver.gpu import nvml as management_library
 from dra_driver.gpu.inventory import discover
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.k8s.client import Client
+from dra_driver.kubelet.device_users import host_processes
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
 from dra_driver.node.driver import GpuDriver
 from dra_driver.node.settings import NodeSettings
@@ -49,7 +51,9 @@ class NodeProgram:
             self._client,
             node=settings.node_name,
             paths=PluginPaths(settings.plugin_dir, settings.registry_dir, settings.cdi_dir),
+            instance=settings.pod_uid,
             versions=settings.dra_versions.split(","),
+            processes=settings.proc_mount or host_processes(),
         )
 
     def start(self) -> None:
@@ -73,7 +77,7 @@ def _gpus(settings: NodeSettings, *, real_nodes: bool) -> tuple[Nvml, HostPaths]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs until SIGTERM or SIGINT. Exit status 0, 1 for an error of this host, 2 for wrong settings."""
+    """Runs until SIGTERM or SIGINT. Exit status 0, 1 for an error of this host or a metrics port that is taken, 2 for wrong settings."""
     try:
         settings = parse(NodeSettings, "dra-driver node", arguments)
     except SettingsError as error:
@@ -87,6 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     try:
         program = NodeProgram(settings)
+        port = MetricsServer(settings.metrics_port, program.plugin.probes, program.plugin.metrics)
         program.start()
     except DraError as error:
         log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
@@ -94,4 +99,5 @@ def main(arguments: Sequence[str]) -> int:
     received = signal.sigwait(END_SIGNALS)
     log.info("stopping", extra={"signal": signal.Signals(received).name})
     program.stop()
+    port.close()
     return 0

@@ -9,7 +9,7 @@ from dra_driver.daemon import logs
 from dra_driver.daemon.settings import absolute_path, one_of, setting, whole_number
 from dra_driver.k8s import names
 from dra_driver.k8s.settings import ApiServerSettings
-from dra_driver.kubelet import service
+from dra_driver.kubelet import instance, service
 
 
 def _versions(text: str) -> str:
@@ -25,14 +25,24 @@ def _node_name(text: str) -> str:
     return text
 
 
+def _pod_uid(text: str) -> str:
+    if text and not instance.UID.fullmatch(text):
+        raise ValueError("must be a pod's UID: letters, digits and '-', 63 at most")
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings(ApiServerSettings):
     """The node program of the NVIDIA GPU DRA driver: publishes this node's GPUs and prepares them for pods."""
 
     node_name: str = setting("name of this node's Node object, which is also the pool's name", _node_name)
+    pod_uid: str = setting("UID of this program's pod: its successor may start before it ends; without it there is one program a node", _pod_uid, "")
     driver_root: Path = setting("directory below which the NVIDIA driver's libraries and device nodes lie", absolute_path, Path("/"))
     driver_root_mount: Path | None = setting(
         "in a container: where this program sees the driver root; without it at the same path as the host", absolute_path, None
+    )
+    proc_mount: Path | None = setting(
+        "in a container: where this program sees the host's /proc; without it devices of lost claims stay taken there", absolute_path, None
     )
     plugin_dir: Path = setting(
         "directory of the service socket and the journal; the kubelet sees the same path",
@@ -42,6 +52,7 @@ class NodeSettings(ApiServerSettings):
     registry_dir: Path = setting("directory in which the kubelet looks for plugins", absolute_path, Path("/var/lib/kubelet/plugins_registry"))
     cdi_dir: Path = setting("directory in which the container runtime looks for CDI specs", absolute_path, Path("/var/run/cdi"))
     dra_versions: str = setting("DRAPlugin versions to serve, the most wanted first", _versions, ",".join(service.VERSIONS))
+    metrics_port: int = setting("TCP port of /metrics, /healthz and /readyz; 0 takes a free one and logs it", whole_number(0, 65535), 8080)
     simulate: str = setting("run on a simulated GPU node with this profile instead of NVML, such as h100-sxm-80gb", str, "")
     simulate_gpus: int | None = setting("number of simulated GPUs instead of the profile's", whole_number(), None)
     log_level: str = setting("least severity that is logged", one_of(*logs.LEVELS), "info")

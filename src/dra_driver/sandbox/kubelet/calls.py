@@ -29,6 +29,9 @@ _COMPARED = re.compile(r"/(pluginregistration\.Registration|k8s\.io\.kubelet\.pk
 _SOCKET_DIRECTORY = re.compile(r"/[^\s\"]*/(?=[^\s\"/]+\.sock)")
 
 
+CLOSED = "CANCELLED: grpc: the client connection is closing"
+
+
 @dataclass
 class Call:
     """One call. `response` is None while it runs and where it failed; `error` is then `<gRPC status name>: <details>`."""
@@ -69,6 +72,8 @@ class CallRecorder(grpc.UnaryUnaryClientInterceptor):
         error = outcome.exception()
         if error is None:
             call.response = as_data(outcome.result())
+        elif isinstance(error, ValueError):
+            call.error = CLOSED
         else:
             call.error = f"{error.code().name}: {error.details()}"
         return outcome

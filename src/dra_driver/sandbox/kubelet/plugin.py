@@ -107,6 +107,8 @@ class DraPlugin:
             response = getattr(self._stub, method)(request, timeout=self._timeout)
         except grpc.RpcError as error:
             raise ClaimRetryError(f"{method}: {rpc_error_text(error)}") from error
+        except ValueError as error:  # `close` was called between the choice of the plugin and its call
+            raise ClaimRetryError(f"{method}: rpc error: code = Canceled desc = grpc: the client connection is closing") from error
         results: Mapping[str, Any] = response.claims
         _check(method, claims, results)
         return results
