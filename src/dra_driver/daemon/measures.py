@@ -42,10 +42,16 @@ class Durations:
         self._lock = threading.Lock()
         self._found: dict[tuple[str, ...], tuple[list[int], float]] = {}
 
+    def expect(self, *labels: str) -> None:
+        """These are shown also before there is one."""
+        with self._lock:
+            self._found.setdefault(labels, ([0] * (len(BUCKETS) + 1), 0.0))
+
     def add(self, seconds: float, *labels: str) -> None:
         """Notes one."""
+        self.expect(*labels)
         with self._lock:
-            counts, total = self._found.get(labels) or ([0] * (len(BUCKETS) + 1), 0.0)
+            counts, total = self._found[labels]
             counts[bisect.bisect_left(BUCKETS, seconds)] += 1
             self._found[labels] = counts, total + seconds
 
@@ -58,7 +64,7 @@ class Durations:
 class Measures:
     """All that one program measures; a collector for a registry. Names are given without `prefix`.
 
-    A counter that may never be counted is shown from the start by naming its label values in `known`.
+    Label values in `known` are shown from the start, so that the first event is an increase.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -86,9 +92,11 @@ class Measures:
 
         self._families.append(family)
 
-    def durations(self, name: str, meaning: str, *labels: str) -> Durations:
+    def durations(self, name: str, meaning: str, *labels: str, known: Sequence[tuple[str, ...]] = ()) -> Durations:
         """A histogram."""
         durations = Durations()
+        for values in known:
+            durations.expect(*values)
 
         def family() -> Metric:
             from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415
