@@ -153,6 +153,38 @@ def test_the_node_program_goes_to_nodes_with_gpus(helm: Helm) -> None:
     assert render(helm, f"node.affinity={msgspec.json.encode(own).decode()}").pod("DaemonSet")["affinity"] == own
 
 
+def test_the_new_pod_of_a_node_takes_over_before_the_old_one_ends(helm: Helm) -> None:
+    rendered = render(helm)
+    strategy = rendered.one("DaemonSet")["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}
+    assert "PodDisruptionBudget" not in rendered.kinds(), "it would keep the old pod from ending"
+    pod = rendered.pod("DaemonSet")
+    (container,) = pod["containers"]
+    assert {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}} in container["env"]
+    assert pod["terminationGracePeriodSeconds"] <= 30
+    # Two pods of one node at a time: nothing of theirs may be the node's own.
+    assert not any(pod.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
+    assert not [port for port in container["ports"] if "hostPort" in port]
+
+
+def test_the_node_program_is_probed_where_it_listens(helm: Helm) -> None:
+    rendered = render(helm, "node.metricsPort=9400")
+    (container,) = rendered.pod("DaemonSet")["containers"]
+    assert parse(NodeSettings, "", rendered.arguments("DaemonSet")[1:], {"NODE_NAME": "n"}).metrics_port == 9400
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9400}]
+    paths = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {name: one["path"] for name, one in paths.items()} == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+    assert {one["port"] for one in paths.values()} == {"metrics"}
+
+
+def test_the_node_program_sees_the_host_s_processes_and_cannot_touch_them(helm: Helm) -> None:
+    rendered = render(helm)
+    settings = parse(NodeSettings, "", rendered.arguments("DaemonSet")[1:], {"NODE_NAME": "n"})
+    pod = rendered.pod("DaemonSet")
+    assert {"name": "proc", "hostPath": {"path": "/proc"}} in pod["volumes"]
+    assert {"name": "proc", "mountPath": str(settings.proc_mount), "readOnly": True} in pod["containers"][0]["volumeMounts"]
+
+
 def test_the_class_is_the_one_of_the_manifests(helm: Helm) -> None:
     manifest = yaml.safe_load((ROOT / "manifests" / "deviceclass.yaml").read_text())
     rendered = render(helm).one("DeviceClass")
@@ -198,6 +230,7 @@ def test_the_controller_runs_without_rights_on_its_node(helm: Helm) -> None:
         ('simulated.gpus="2"', "/simulated/gpus"),
         ("simulated.gpus=65", "/simulated/gpus"),
         ("controller.metricsPort=0", "/controller/metricsPort"),
+        ("node.metricsPort=70000", "/node/metricsPort"),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(helm: Helm, value: str, complaint: str) -> None:
