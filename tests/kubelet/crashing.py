@@ -44,6 +44,7 @@ class Scenario:
 def driver() -> ToyDriver:
     one = ToyDriver()
     one.wants = WANTS
+    one.telling = {"toy-4"}
     return one
 
 
@@ -76,7 +77,8 @@ class Steps:
             return  # a descriptor: its opening was the step
         text = os.fspath(path)
         if text.startswith(self._directory):
-            self._step(f"{what} {Path(text).name if what == 'mkdir' else Path(text).parent.name}")
+            place = "metadata" if "-metadata" in text else Path(text).name if what == "mkdir" else Path(text).parent.name
+            self._step(f"{what} {place}")
 
     def _step(self, name: str) -> None:
         if len(self.seen) == self._die_at:

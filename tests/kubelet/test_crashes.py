@@ -29,15 +29,19 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.kubelet.crashing"])
 
 SPEC = ["write cdi", "rename cdi"]
+# Written, not there, made with the directory above it, written again.
+TOLD = ["write metadata", *3 * ["mkdir metadata"], "write metadata", "rename metadata"]
 BACK = ["commit", "write settings", "write settings", "remove cdi", "commit"]
 STEPS = {
     # what is done: the steps that it takes
     "prepare a plain device": ["commit", *SPEC, "answer"],
     "prepare a device with settings": ["commit", "write settings", "write settings", *SPEC, "commit", "answer"],
+    "prepare a telling device": ["commit", *TOLD, *SPEC, "answer"],
     "prepare two claims": ["commit", *SPEC, "write settings", *SPEC, "commit", "answer"],
     "prepare again": ["write settings", "write settings", "answer"],
     "prepare under another allocation": [*BACK, "commit", "write settings", *SPEC, "commit", "answer"],
     "unprepare a plain device": ["remove cdi", "commit", "answer"],
+    "unprepare a telling device": ["remove cdi", "remove metadata", "rmdir metadata", "commit", "answer"],
     "unprepare a device with settings": [*BACK, "answer"],
     "unprepare two claims": ["commit", "remove cdi", "write settings", "remove cdi", "commit", "commit", "answer"],
     "start with a half-prepared claim": [*BACK[1:], "answer"],
@@ -54,12 +58,14 @@ class Bed:
         self.plain = allocated(client, "plain", result("toy-0"))
         self.set = allocated(client, "set", result("toy-1"))
         self.shared = allocated(client, "shared", result("toy-2"))
+        self.telling = allocated(client, "telling", result("toy-4"))
         self.operation = {"p": "prepare", "u": "unprepare", "s": "restore"}[what[0]]
         self.claims: tuple[ClaimKey, ...] = {
             "plain device": (self.plain,),
+            "telling device": (self.telling,),
             "two claims": (self.plain, self.shared),
             "the CDI specs": (self.plain, self.set),
-        }.get(next((end for end in ("plain device", "two claims", "the CDI specs") if what.endswith(end)), ""), (self.set,))
+        }.get(next((end for end in ("plain device", "telling device", "two claims", "the CDI specs") if what.endswith(end)), ""), (self.set,))
         if what in {"prepare again", "prepare under another allocation", "start without the CDI specs"} or what.startswith("unprepare"):
             with self.host() as host:
                 for claim in self.claims:
@@ -113,6 +119,8 @@ def check_consistent(host: Host) -> None:
     held = [device.uuid for entry in entries for device in entry.devices]
     assert len(held) == len(set(held)), "never a device for two claims"
     assert host.specs() == {entry.claim.uid for entry in entries}
+    told = {entry.claim.uid for entry in entries for device in entry.devices if device.device == "toy-4"}
+    assert {path.parent.name for path in (host.directory / "cdi").glob("*-metadata/*/*.json")} == told
     wanted = {change.subject: change.value for entry in entries for device in entry.devices for change in crashing.WANTS.get(device.device, ())}
     assert host.settings() == wanted, "never a leaked change of the host"
     assert all(entry.prepared for entry in entries)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from dra_driver.errors import DraError, HostError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import (
     RESOURCE_CLAIMS,
-    DeviceAllocationResult,
     DeviceAttribute,
     DeviceRequestAllocationResult,
     NetworkDeviceData,
@@ -157,18 +155,11 @@ def test_an_unusable_directory_is_that_claims_error(files: CdiFiles, tmp_path: P
     assert not files.path(CLAIM).exists(), "a spec that mounts a missing file would stop the container"
 
 
-class TellingDriver(ToyDriver):
-    """A toy with metadata of its devices."""
-
-    def plan(self, allocation: DeviceAllocationResult) -> Plan:
-        plan = super().plan(allocation)
-        return replace(plan, devices=tuple(replace(one, edits=ContainerEdits(env=("TOY=1",)), metadata=MODEL) for one in plan.devices))
-
-
 def test_what_the_pod_calls_the_claim_is_known_after_everything_but_the_journal_is_lost(client: Client, tmp_path: Path) -> None:
     claim = allocated(client, "training-x7f2k", result("toy-0"))
     client.patch(RESOURCE_CLAIMS, claim.name, claim.namespace, changes={"metadata": {"annotations": {POD_CLAIM_NAME: "accelerator"}}})
-    database, driver = Database(tmp_path / "state.db"), TellingDriver()
+    database, driver = Database(tmp_path / "state.db"), ToyDriver()
+    driver.telling, driver.node_path = {"toy-0"}, "/dev/null"
 
     def keeper() -> ClaimKeeper:
         cdi = CdiFiles(tmp_path / "cdi", driver=driver.name, kind=driver.cdi_kind)

@@ -12,6 +12,7 @@ from dra_driver.k8s.objects.resource import (
     RESOURCE_CLAIMS,
     AllocationResult,
     DeviceAllocationResult,
+    DeviceAttribute,
     DeviceRequest,
     DeviceRequestAllocationResult,
     ExactDeviceRequest,
@@ -22,7 +23,7 @@ from dra_driver.k8s.objects.resource import (
 )
 from dra_driver.k8s.objects.resource import DeviceClaim as DeviceClaimStruct
 from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode
-from dra_driver.kubelet.driver import Driver, HostChange, Plan, PlannedDevice
+from dra_driver.kubelet.driver import DeviceMetadata, Driver, HostChange, Plan, PlannedDevice
 from dra_driver.kubelet.journal import ClaimKey
 
 DRIVER, NODE = "toy.example.com", "node-a"
@@ -31,7 +32,8 @@ DRIVER, NODE = "toy.example.com", "node-a"
 class ToyDriver(Driver):
     """Devices toy-0 to toy-7. `broken` devices raise an error of their own, `bug` raises what no driver should.
 
-    `wants` gives settings to devices; the host's settings are files in `settings_directory`, which has what a fresh boot has when they are missing.
+    `telling` devices have metadata. `wants` gives settings to devices; the host's settings are files in `settings_directory`, which has what a fresh
+    boot has when they are missing.
     """
 
     name = DRIVER
@@ -42,6 +44,7 @@ class ToyDriver(Driver):
         self.bug = ""
         self.node_path = "/dev/{}"
         self.generation = "TOY"
+        self.telling: set[str] = set()
         self.wants: dict[str, list[HostChange]] = {}
         self.settings_directory = Path("/nonexistent")
         self.stuck: set[str] = set()
@@ -56,7 +59,8 @@ class ToyDriver(Driver):
             if result.device in self.broken:
                 raise HostError(f"device node of {result.device} is missing")
             edits = ContainerEdits(device_nodes=(DeviceNode(self.node_path.format(result.device)),))
-            planned.append(PlannedDevice(result, f"{self.generation}-{result.device}", edits))
+            metadata = DeviceMetadata({"color": DeviceAttribute(string="red")}) if result.device in self.telling else None
+            planned.append(PlannedDevice(result, f"{self.generation}-{result.device}", edits, metadata))
         changes = tuple(change for device in planned for change in self.wants.get(device.result.device, ()))
         return Plan(tuple(planned), ContainerEdits(env=("TOY=yes",)), changes)
 
