@@ -19,6 +19,12 @@ from dra_driver.gpu.nvml import initialize
 from dra_driver.gpu.simulator import simulate
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.config import Connection
+from dra_driver.k8s.objects.resource import DeviceRequestAllocationResult
+from dra_driver.kubelet import metadata
+from dra_driver.kubelet.cdi import ContainerEdits
+from dra_driver.kubelet.driver import DeviceMetadata, Plan, PlannedDevice
+from dra_driver.kubelet.journal import ClaimKey
+from dra_driver.node.driver import DRIVER
 from dra_driver.node.settings import NodeSettings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "user" / "reference.md").read_text()
@@ -67,3 +73,13 @@ def test_every_metric_of_the_controller_is_there_with_its_labels() -> None:
         assert {"device", "node", "pool"}.isdisjoint(labels)
         expected.append([f"`{name}`", metric.type, ", ".join(f"`{label}`" for label in labels), metric.documentation])
     assert rows("Metrics of the controller") == expected
+
+
+def test_the_page_tells_where_containers_find_what_their_gpus_are() -> None:
+    section = PAGE.split("\n## What a container finds\n")[1].split("\n## ")[0]
+    claim, result = ClaimKey("ns", "<claim>", "uid"), DeviceRequestAllocationResult(request="<request>/big", driver=DRIVER, pool="p", device="d")
+    plan = Plan((PlannedDevice(result, "uuid", ContainerEdits(), DeviceMetadata()),))
+    for pod_claim in ("", "<name in the pod>"):
+        (file,) = metadata.files_for(DRIVER, claim, pod_claim, plan)
+        assert f"- `{file.container_path}`\n" in section
+    assert " and ".join(f"`{version}`" for version in metadata.API_VERSIONS) in section
