@@ -68,6 +68,8 @@ def test_a_container_finds_a_file_about_the_devices_of_its_request(files: CdiFil
         (f"{KIND}=8f1c-uid-b",),
         (f"{KIND}=8f1c-uid-c", f"{KIND}=8f1c-uid_nic"),
     ), "once for each request, with its first device"
+    names = [one["name"] for one in json.loads(files.path(CLAIM).read_text())["devices"]]
+    assert names == ["8f1c-uid-a", "8f1c-uid-b", "8f1c-uid-c", "8f1c-uid_gpu", "8f1c-uid_nic"]
     found = mounted(tmp_path, [*ids[0], *ids[1]])
     assert list(found) == [f"{BASE}/resourceclaims/training/gpu/gpu.example.com-metadata.json"]
     path = next(iter(found.values()))

@@ -134,7 +134,7 @@ class CdiFiles:
 
     def _spec(self, claim: ClaimKey, plan: Plan, mounted: tuple[CdiDevice, ...]) -> Spec | None:
         """None when there is nothing to add to a container."""
-        devices = {device.name: device for device in mounted}
+        devices: dict[str, CdiDevice] = {}
         for planned in plan.devices:
             if not _adds(plan, planned):
                 continue
@@ -145,6 +145,7 @@ class CdiFiles:
                     f"claim {claim}: device {planned.result.device} is allocated to several requests, and request {planned.result.request} has it "
                     "configured differently; give these requests the same configuration"
                 )
+        devices |= {device.name: device for device in mounted}
         if not devices:
             return None
         spec = Spec(
