@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dra_driver.errors import ClaimError, ClaimRetryError, DraError, HostError
 from dra_driver.k8s.client import Client

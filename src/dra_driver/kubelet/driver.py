@@ -6,24 +6,23 @@ The rest of this package is the same for every driver: sockets, registration, th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from dra_driver.errors import HostError
 from dra_driver.k8s.objects.resource import DeviceAllocationResult, DeviceAttribute, DeviceRequestAllocationResult, NetworkDeviceData
 from dra_driver.kubelet.cdi import NO_EDITS, ContainerEdits
 
 
-@dataclass(frozen=True)
-class DeviceMetadata:
+class DeviceMetadata(msgspec.Struct, frozen=True):
     """What the programs in a container are told about a device, in a file (KEP-5304). Attributes are named as in a ResourceSlice."""
 
-    attributes: Mapping[str, DeviceAttribute] = field(default_factory=dict)
+    attributes: Mapping[str, DeviceAttribute] = {}
     network: NetworkDeviceData | None = None
 
 
-@dataclass(frozen=True)
-class PlannedDevice:
+class PlannedDevice(msgspec.Struct, frozen=True):
     """One allocated device: `uuid` is its identity on this host, `edits` are what a container needs to use it; none is fine.
 
     With `metadata` the containers find a file about the device; a device without it costs nothing.
@@ -35,16 +34,14 @@ class PlannedDevice:
     metadata: DeviceMetadata | None = None
 
 
-@dataclass(frozen=True)
-class HostChange:
+class HostChange(msgspec.Struct, frozen=True):
     """A setting of this host that a claim needs, such as a device's compute mode: `subject` names it, `value` is what it must be."""
 
     subject: str
     value: str
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """All devices of one claim; `common` applies to a container that gets any of them.
 
     `changes` are made in their order before the claim counts as prepared, and taken back in the reverse order when it is unprepared.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import ClaimError, DraError
@@ -23,8 +25,7 @@ from dra_driver.kubelet.reading import ClaimReader, Planned
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class PreparedDevice:
+class PreparedDevice(msgspec.Struct, frozen=True):
     """What the kubelet is told about one device."""
 
     requests: tuple[str, ...]
@@ -57,7 +58,7 @@ class Holdings:
                 if isinstance(entry, DraError):
                     outcomes[one.entry.claim.uid] = entry
                 else:
-                    ready.append(replace(one, entry=entry))
+                    ready.append(msgspec.structs.replace(one, entry=entry))
             outcomes |= self._journal.reserve([one.entry for one in ready if not self._journal.has(one.entry, earlier[one.entry.claim.uid])])
             for one in ready:
                 claim = one.entry.claim

@@ -22,8 +22,7 @@ from dra_driver.kubelet.database import Database
 REVISIONS = random.SystemRandom()
 
 
-@dataclass(frozen=True)
-class ClaimKey:
+class ClaimKey(msgspec.Struct, frozen=True):
     """A ResourceClaim as the kubelet names it. The UID is the identity; namespace and name are for the API and for people."""
 
     namespace: str
@@ -34,8 +33,7 @@ class ClaimKey:
         return f"{self.namespace}/{self.name} (UID {self.uid})"
 
 
-@dataclass(frozen=True)
-class HeldDevice:
+class HeldDevice(msgspec.Struct, frozen=True):
     """A device of a claim. The claim needs it for itself alone, but for a share of it (share id) or with admin access."""
 
     pool: str
@@ -50,8 +48,7 @@ class HeldDevice:
         return not self.share_id and not self.admin
 
 
-@dataclass(frozen=True)
-class ChangeRecord:
+class ChangeRecord(msgspec.Struct, frozen=True):
     """A setting of the host that is changed for a claim: from `before` to `wanted`."""
 
     subject: str

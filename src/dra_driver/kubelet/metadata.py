@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -56,8 +55,7 @@ class _DeviceMetadata(TopLevel):
     requests: list[_Request] = []
 
 
-@dataclass(frozen=True)
-class MetadataFile:
+class MetadataFile(msgspec.Struct, frozen=True):
     """The file of one request; `request` is its name without a subrequest, `container_path` where containers find it."""
 
     request: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dra_driver.daemon.clock import Clock
 from dra_driver.errors import ApiError, ApiNotFoundError, ClaimError, ClaimRetryError, DraError
@@ -15,8 +16,7 @@ from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice
 from dra_driver.kubelet.metadata import POD_CLAIM_NAME
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True):
     """A claim that was read: what it is to hold, and the driver's plan for it."""
 
     entry: Entry
