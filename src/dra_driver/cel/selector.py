@@ -11,24 +11,8 @@ from dra_driver.cel.device import Device
 from dra_driver.cel.evaluation.attributes import Evaluable
 from dra_driver.cel.evaluation.frames import Frame, Run
 from dra_driver.cel.evaluation.tracker import CancelledError, CostTracker
-from dra_driver.cel.evaluation.type_names import type_name
-from dra_driver.cel.evaluation.values import (
-    Cidr,
-    Duration,
-    Err,
-    IpAddress,
-    ListValue,
-    MapValue,
-    NamedFormat,
-    OptionalValue,
-    PanicError,
-    TextMap,
-    Timestamp,
-    TypeValue,
-    Uint,
-    Url,
-    Version,
-)
+from dra_driver.cel.evaluation.type_names import refusal, type_name
+from dra_driver.cel.evaluation.values import Err, OptionalValue, PanicError
 from dra_driver.cel.explain import Explanation, explain
 from dra_driver.cel.lint import Catalogue, SelectorWarning, lint
 from dra_driver.cel.reads import Read, reads_of
@@ -127,26 +111,6 @@ def _execute(program: Evaluable, device: Device, tracker: CostTracker, interrupt
         return Err(f"internal error: {error}")
 
 
-_NATIVE_NAMES: dict[type, str] = {
-    str: "unsupported native conversion from string to 'bool'",
-    int: "unsupported type conversion from 'int' to bool",
-    Uint: "unsupported type conversion from 'uint' to bool",
-    float: "type conversion error from Double to 'bool'",
-    bytes: "type conversion error from Bytes to 'bool'",
-    type(None): "type conversion error from 'null_type' to 'bool'",
-    MapValue: "type conversion error from map to 'bool'",
-    TextMap: "type conversion error from map to 'bool'",
-    Duration: "type conversion error from 'Duration' to 'bool'",
-    Timestamp: "type conversion error from 'Timestamp' to 'bool'",
-    TypeValue: "type conversion not supported for 'type'",
-    Version: "type conversion error from 'Semver' to 'bool'",
-    IpAddress: "type conversion error from 'IP' to 'bool'",
-    Cidr: "type conversion error from 'CIDR' to 'bool'",
-    Url: "type conversion error from 'URL' to 'bool'",
-    NamedFormat: "type conversion error from 'Format' to 'bool'",
-}
-
-
 def _to_bool(value: Any) -> bool | str:
     """The result as a bool, or why it is none."""
     if isinstance(value, Err):
@@ -156,10 +120,5 @@ def _to_bool(value: Any) -> bool | str:
         inner = inner.value
     if type(inner) is bool:
         return inner
-    if type(inner) is OptionalValue:
-        reason = "optional.none() dereference"
-    elif isinstance(inner, ListValue):
-        reason = "type conversion error from list to 'bool'"
-    else:
-        reason = _NATIVE_NAMES.get(type(inner), "type conversion error from 'Quantity' to 'bool'")
+    reason = "optional.none() dereference" if type(inner) is OptionalValue else refusal(inner, "bool")
     return f"CEL result of type {type_name(value)} could not be converted to bool: {reason}"

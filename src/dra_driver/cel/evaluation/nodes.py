@@ -11,6 +11,7 @@ from dra_driver.cel.evaluation.frames import INTERRUPTED, Frame
 from dra_driver.cel.evaluation.gotext import show
 from dra_driver.cel.evaluation.type_names import go_name
 from dra_driver.cel.evaluation.values import (
+    MISSING,
     NO_OVERLOAD,
     Duration,
     Err,
@@ -173,8 +174,8 @@ class OptionalChoice:
         return self._right.exec(frame)
 
 
-class NewList:
-    """A list literal that is not constant."""
+class Construction:
+    """A literal of several parts that is not constant; `optional` holds the indexes of the items written with `?`."""
 
     __slots__ = ("_optional", "id", "parts")
 
@@ -182,32 +183,37 @@ class NewList:
         self.id = node_id
         self.parts = parts
         self._optional = optional
+
+    def _present(self, index: int, value: Any, key: Any = MISSING) -> Any:
+        """What an item holds: MISSING for an empty optional, an Err for what is no optional but was written with `?`."""
+        if index not in self._optional or isinstance(value, Err):
+            return value
+        if type(value) is not OptionalValue:
+            item = "list element" if key is MISSING else f"entry '{show(key)}'"
+            return Err(f"cannot initialize optional {item} from non-optional value {show(value)}")
+        return value.value if value.has_value else MISSING
+
+
+class NewList(Construction):
+    """A list."""
+
+    __slots__ = ()
 
     def exec(self, frame: Frame) -> Any:
         elements = ListValue()
         for index, part in enumerate(self.parts):
-            value = part.exec(frame)
+            value = self._present(index, part.exec(frame))
             if isinstance(value, Err):
                 return value
-            if index in self._optional:
-                if type(value) is not OptionalValue:
-                    return Err(f"cannot initialize optional list element from non-optional value {show(value)}")
-                if not value.has_value:
-                    continue
-                value = value.value
-            elements.append(value)
+            if value is not MISSING:
+                elements.append(value)
         return elements
 
 
-class NewMap:
-    """A map literal that is not constant; `parts` alternates keys and values."""
+class NewMap(Construction):
+    """A map; `parts` alternates keys and values."""
 
-    __slots__ = ("_optional", "id", "parts")
-
-    def __init__(self, node_id: int, parts: list[Evaluable], optional: frozenset[int]) -> None:
-        self.id = node_id
-        self.parts = parts
-        self._optional = optional
+    __slots__ = ()
 
     def exec(self, frame: Frame) -> Any:
         entries = MapValue()
@@ -215,17 +221,13 @@ class NewMap:
             key = self.parts[index].exec(frame)
             if isinstance(key, Err):
                 return key
-            value = self.parts[index + 1].exec(frame)
+            value = self._present(index // 2, self.parts[index + 1].exec(frame), key)
             if isinstance(value, Err):
                 return value
-            if index // 2 in self._optional:
-                if type(value) is not OptionalValue:
-                    return Err(f"cannot initialize optional entry '{show(key)}' from non-optional value {show(value)}")
-                if not value.has_value:
-                    entries.drop(key)
-                    continue
-                value = value.value
-            entries.set(key, value)
+            if value is MISSING:
+                entries.drop(key)
+            else:
+                entries.set(key, value)
         return entries
 
 

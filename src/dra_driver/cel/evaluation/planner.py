@@ -54,7 +54,7 @@ from dra_driver.cel.evaluation.values import (
 )
 from dra_driver.cel.functions import registry
 from dra_driver.cel.functions.regexes import PatternError, fixed_pattern
-from dra_driver.cel.syntax.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
+from dra_driver.cel.syntax.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral, optional_entries
 
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 _SET_KINDS = frozenset({bool, float, int, str, Uint})
@@ -203,17 +203,16 @@ class _Planner:
     # Literals of several parts
 
     def plan_list(self, node: ListLiteral) -> Evaluable:
-        parts = [self.plan(element) for element in node.elements]
-        made = NewList(node.id, parts, node.optional)
-        if all(isinstance(part, Constant) for part in parts):
-            return self._constant(node.id, self._fold(made))
-        return Watched(made)
+        return self._construction(NewList(node.id, [self.plan(element) for element in node.elements], node.optional))
 
     def plan_map(self, node: MapLiteral) -> Evaluable:
         parts = [self.plan(part) for entry in node.entries for part in (entry.key, entry.value)]
-        made = NewMap(node.id, parts, frozenset(index for index, entry in enumerate(node.entries) if entry.optional))
-        if all(isinstance(part, Constant) for part in parts):
-            return self._constant(node.id, self._fold(made))
+        return self._construction(NewMap(node.id, parts, optional_entries(node.entries)))
+
+    def _construction(self, made: NewList | NewMap) -> Evaluable:
+        """What consists of constants is one."""
+        if all(isinstance(part, Constant) for part in made.parts):
+            return self._constant(made.id, self._fold(made))
         return Watched(made)
 
     def plan_struct(self, node: StructLiteral) -> Evaluable:

@@ -4,24 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_driver.cel.evaluation.values import (
-    Amount,
-    Cidr,
-    Duration,
-    Err,
-    GrowingList,
-    IpAddress,
-    ListValue,
-    MapValue,
-    NamedFormat,
-    OptionalValue,
-    TextMap,
-    Timestamp,
-    TypeValue,
-    Uint,
-    Url,
-    Version,
-)
+from dra_driver.cel.evaluation.values import ListValue, TextMap, TypeValue, Uint
 from dra_driver.k8s.quantity import Quantity
 
 _NAMES: dict[type, str] = {
@@ -32,24 +15,9 @@ _NAMES: dict[type, str] = {
     Uint: "uint",
     str: "string",
     type(None): "null_type",
-    ListValue: "list",
-    GrowingList: "list",
-    MapValue: "map",
-    TextMap: "map",
-    Duration: "google.protobuf.Duration",
-    Timestamp: "google.protobuf.Timestamp",
-    TypeValue: "type",
-    OptionalValue: "optional_type",
-    Amount: "kubernetes.Quantity",
     Quantity: "kubernetes.Quantity",
-    Version: "kubernetes.Semver",
-    IpAddress: "net.IP",
-    Cidr: "net.CIDR",
-    Url: "kubernetes.URL",
-    NamedFormat: "kubernetes.NamedFormat",
 }
 _GO_NAMES: dict[type, str] = {
-    Err: "*types.Err",
     bool: "types.Bool",
     bytes: "types.Bytes",
     float: "types.Double",
@@ -57,27 +25,23 @@ _GO_NAMES: dict[type, str] = {
     Uint: "types.Uint",
     str: "types.String",
     type(None): "types.Null",
-    ListValue: "*types.baseList",
-    GrowingList: "*types.mutableList",
-    MapValue: "*types.baseMap",
-    TextMap: "*types.baseMap",
-    Duration: "types.Duration",
-    Timestamp: "types.Timestamp",
-    TypeValue: "*types.Type",
-    OptionalValue: "*types.Optional",
-    Amount: "cel.Quantity",
     Quantity: "*cel.Quantity",
-    Version: "cel.Semver",
-    IpAddress: "cel.IP",
-    Cidr: "cel.CIDR",
-    Url: "cel.URL",
-    NamedFormat: "cel.Format",
+}
+_REFUSALS: dict[type, str] = {
+    bool: "type conversion error from bool to '{}'",
+    bytes: "type conversion error from Bytes to '{}'",
+    float: "type conversion error from Double to '{}'",
+    int: "unsupported type conversion from 'int' to {}",
+    Uint: "unsupported type conversion from 'uint' to {}",
+    str: "unsupported native conversion from string to '{}'",
+    type(None): "type conversion error from 'null_type' to '{}'",
+    TypeValue: "type conversion not supported for 'type'",
 }
 
 
 def type_name(value: Any) -> str:
     """The name of a value's type."""
-    return _NAMES[type(value)]
+    return _NAMES.get(type(value)) or str(value.type_name)
 
 
 def go_name(value: Any) -> str:
@@ -86,4 +50,14 @@ def go_name(value: Any) -> str:
         return "*types.concatList"
     if type(value) is TextMap and value.has_default:
         return "cel.mapper"
-    return _GO_NAMES[type(value)]
+    return _GO_NAMES.get(type(value)) or str(value.go_name)
+
+
+def refusal(value: Any, target: str) -> str:
+    """What cel-go says where a value cannot become one of a Go type."""
+    text = _REFUSALS.get(type(value))
+    if text is not None:
+        return text.format(target)
+    name = type_name(value)
+    source = name if name in ("list", "map") else f"'{go_name(value).rpartition('.')[2]}'"
+    return f"type conversion error from {source} to '{target}'"

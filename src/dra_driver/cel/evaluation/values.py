@@ -18,10 +18,20 @@ MIN_INT: Final = -(2**63)
 MAX_UINT: Final = 2**64 - 1
 
 
-class Err:
+class Value:
+    """A value that Python has no type for: its class says what CEL and Go call its type."""
+
+    __slots__ = ()
+    type_name: str
+    go_name: str
+
+
+class Err(Value):
     """An error as a value: functions return it, && and || may absorb it."""
 
     __slots__ = ("text",)
+    type_name = "error"
+    go_name = "*types.Err"
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -40,10 +50,12 @@ class Uint(int):
     __slots__ = ()
 
 
-class Amount(Quantity):
+class Amount(Quantity, Value):
     """A Quantity as a CEL value; `amount` orders it where it is not absurdly large."""
 
     __slots__ = ("amount",)
+    type_name = "kubernetes.Quantity"
+    go_name = "cel.Quantity"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,10 +72,12 @@ class Amount(Quantity):
 _MAX_AMOUNT_SCALE = 60
 
 
-class Version(Semver):
+class Version(Semver, Value):
     """A version as a CEL value; `precedence` orders it. Go cannot hash one, which selectors may notice."""
 
     __slots__ = ("precedence",)
+    type_name = "kubernetes.Semver"
+    go_name = "cel.Semver"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -77,7 +91,7 @@ class Version(Semver):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Hashed:
+class Hashed(Value):
     """Common to the objects that are map keys by their value; others are keys by identity."""
 
     __slots__ = ()
@@ -91,6 +105,8 @@ class TypeValue(Hashed):
     """A type as a value, known by its name alone."""
 
     __slots__ = ("name",)
+    type_name = "type"
+    go_name = "*types.Type"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -100,10 +116,12 @@ class TypeValue(Hashed):
         return self.name
 
 
-class OptionalValue:
+class OptionalValue(Value):
     """An optional; `NONE` has no value."""
 
     __slots__ = ("has_value", "value")
+    type_name = "optional_type"
+    go_name = "*types.Optional"
 
     def __init__(self, value: Any, *, has_value: bool = True) -> None:
         self.value = value
@@ -113,10 +131,12 @@ class OptionalValue:
 NONE: Final = OptionalValue(None, has_value=False)
 
 
-class ListValue(list[Any]):
+class ListValue(list[Any], Value):
     """A list. `joined` marks the result of `+`, which compares its elements more strictly."""
 
     __slots__ = ("joined",)
+    type_name = "list"
+    go_name = "*types.baseList"
 
     def __init__(self, elements: Any = (), *, joined: bool = False) -> None:
         super().__init__(elements)
@@ -127,6 +147,7 @@ class GrowingList(ListValue):
     """The accumulator of a comprehension that starts with an empty list: `+` extends it in place, as in cel-go."""
 
     __slots__ = ()
+    go_name = "*types.mutableList"
 
 
 Key = tuple[str, Any]
@@ -144,10 +165,12 @@ def key_of(value: Any) -> Key:
     return "object", id(value)
 
 
-class MapValue:
+class MapValue(Value):
     """A map with keys of any kind, in the order of insertion."""
 
     __slots__ = ("_entries",)
+    type_name = "map"
+    go_name = "*types.baseMap"
 
     def __init__(self, pairs: Iterator[tuple[Any, Any]] | list[tuple[Any, Any]] = ()) -> None:  # type: ignore[assignment]
         self._entries: dict[Key, tuple[Any, Any]] = {key_of(key): (key, value) for key, value in pairs}
@@ -182,10 +205,12 @@ class MapValue:
         return [key for key, _ in self._entries.values()]
 
 
-class TextMap:
+class TextMap(Value):
     """A map with text keys over a mapping that is not copied; `default` is the value of unknown keys, for lookups only."""
 
     __slots__ = ("_default", "_mapping")
+    type_name = "map"
+    go_name = "*types.baseMap"
 
     def __init__(self, mapping: Mapping[str, Any], default: Any = None) -> None:
         self._mapping = mapping
@@ -229,6 +254,8 @@ class Duration(Hashed):
     """Nanoseconds."""
 
     __slots__ = ("nanos",)
+    type_name = "google.protobuf.Duration"
+    go_name = "types.Duration"
 
     def __init__(self, nanos: int) -> None:
         self.nanos = nanos
@@ -242,6 +269,8 @@ class Timestamp(Hashed):
     """Nanoseconds since 1970 and the zone in which it was written (its offset in seconds), which only printing shows."""
 
     __slots__ = ("nanos", "offset")
+    type_name = "google.protobuf.Timestamp"
+    go_name = "types.Timestamp"
 
     def __init__(self, nanos: int, offset: int = 0) -> None:
         self.nanos = nanos
@@ -256,6 +285,8 @@ class IpAddress(Hashed):
     """An IPv4 (`width` 32) or IPv6 (128) address as a number."""
 
     __slots__ = ("number", "width")
+    type_name = "net.IP"
+    go_name = "cel.IP"
 
     def __init__(self, width: int, number: int) -> None:
         self.width = width
@@ -292,6 +323,8 @@ class Cidr(Hashed):
     """A network as written: an address and a prefix length."""
 
     __slots__ = ("address", "bits")
+    type_name = "net.CIDR"
+    go_name = "cel.CIDR"
 
     def __init__(self, address: IpAddress, bits: int) -> None:
         self.address = address
@@ -305,19 +338,23 @@ class Cidr(Hashed):
         return f"{self.address}/{self.bits}"
 
 
-class Url:
+class Url(Value):
     """A parsed URL."""
 
     __slots__ = ("parts",)
+    type_name = "kubernetes.URL"
+    go_name = "cel.URL"
 
     def __init__(self, parts: Any) -> None:
         self.parts = parts
 
 
-class NamedFormat:
+class NamedFormat(Value):
     """One of Kubernetes' named formats."""
 
     __slots__ = ("max_regex_size", "name", "problems")
+    type_name = "kubernetes.NamedFormat"
+    go_name = "cel.Format"
 
     def __init__(self, name: str, problems: Any, max_regex_size: int) -> None:
         self.name = name

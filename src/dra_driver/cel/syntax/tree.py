@@ -74,6 +74,11 @@ class Entry:
     optional: bool
 
 
+def optional_entries(entries: list[Entry]) -> frozenset[int]:
+    """The indexes of the entries written with `?`."""
+    return frozenset(index for index, entry in enumerate(entries) if entry.optional)
+
+
 @dataclass(slots=True, eq=False)
 class MapLiteral(Node):
     """`{key: value, ?key: optional}`."""
