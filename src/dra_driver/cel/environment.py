@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dra_driver.cel.checking import checker, libraries, standard, types, validators
+from dra_driver.cel.checking import checker, libraries, messages, standard, types, validators
 from dra_driver.cel.checking.libraries import Version
+from dra_driver.cel.checking.messages import MESSAGE_TYPES
 from dra_driver.cel.checking.signatures import Function, read
 from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import estimate
@@ -21,6 +22,7 @@ from dra_driver.cel.evaluation import planner
 from dra_driver.cel.evaluation.attributes import Evaluable
 from dra_driver.cel.evaluation.gotext import quote
 from dra_driver.cel.evaluation.values import PanicError
+from dra_driver.cel.messages.descriptors import EMPTY, FIELDS_ENTRY, MESSAGES, NULL_VALUE
 from dra_driver.cel.selector import Parts, Selector
 from dra_driver.cel.syntax import macros, parser
 from dra_driver.cel.syntax.lexer import tokenize
@@ -46,6 +48,8 @@ _STANDARD_TYPES = {
     "bool": types.BOOL,
     "bytes": types.BYTES,
     "double": types.DOUBLE,
+    EMPTY: MESSAGE_TYPES[EMPTY],
+    FIELDS_ENTRY: MESSAGE_TYPES[FIELDS_ENTRY],
     "google.protobuf.Duration": types.DURATION,
     "int": types.INT,
     "list": types.list_of(types.DYN),
@@ -59,8 +63,10 @@ _STANDARD_TYPES = {
     "net.IP": types.IP,
     "net.CIDR": types.CIDR,
 }
-_SHORT_TYPES = {"duration": types.DURATION, "timestamp": types.TIMESTAMP}
-"""Names that the checker knows as types and the planner does not."""
+_MESSAGES = {"duration": types.DURATION, "timestamp": types.TIMESTAMP, **MESSAGE_TYPES}
+"""Names that the checker knows as types of messages and the planner does not all know."""
+_SCALARS = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
+"""Names that Kubernetes takes for messages without fields."""
 
 
 @functools.cache
@@ -195,9 +201,11 @@ class _Definition:
             self.functions.setdefault(name, Function(name)).overloads.append(overload)
 
     def global_name(self, name: str) -> Type | None:
-        """The variable `device`, or a type."""
+        """The variable `device`, a type, or the one enum value."""
         if name == "device":
             return _DEVICE
+        if name == NULL_VALUE:
+            return types.INT
         found = _STANDARD_TYPES.get(name) or self._structural(name)
         return None if found is None else types.type_of(found)
 
@@ -208,7 +216,7 @@ class _Definition:
         prefix, _, field = name.rpartition(".")
         if prefix == _DEVICE.name and field in ("attributes", "capacity"):
             return self._fields[field]
-        return _SHORT_TYPES.get(name)
+        return _MESSAGES.get(name)
 
     def message_type(self, name: str) -> Type | None:
         """The type of `name{…}`."""
@@ -216,11 +224,16 @@ class _Definition:
 
     def is_message(self, name: str) -> bool:
         """Whether fields can be looked up."""
-        return self.message_type(name) is not None
+        return name in _SCALARS or self._structural(name) is not None
 
     def field_type(self, message: str, field: str) -> Type | None:
-        """The type of a field of the device."""
-        return self._fields.get(field) if message == _DEVICE.name else None
+        """The type of a field: of the device, of one of its maps, of a protobuf message."""
+        if message == _DEVICE.name:
+            return self._fields.get(field)
+        if message in MESSAGES:
+            return messages.field_type(message, field)
+        found = types.map_of(types.ANY, types.ANY) if message == "map" else self._structural(message)
+        return found.params[1] if found is not None and found.kind == "map" else None
 
     def path_size(self, path: tuple[str, ...]) -> int | None:
         """How large what stands at a path from `device` may be: characters, entries or elements."""

@@ -122,6 +122,68 @@ INTS = ["0", "1", "2", "3", "-1", "7", "42", "9223372036854775807", "-9223372036
 UINTS = ["0u", "1u", "3u", "18446744073709551615u", "0x10u"]
 DOUBLES = ["0.0", "1.0", "1.5", "-2.25", "1e300", "3.0", "1000000.0", "0.1", "1e-7", "123456789.0"]
 BYTES = ["b''", "b'a'", "b'\\xff\\x00'", "b'abc'"]
+MESSAGES = {
+    "bool": ["BoolValue"],
+    "bytes": ["BytesValue"],
+    "double": ["DoubleValue", "FloatValue"],
+    "duration": ["Duration"],
+    "dyn": ["Value", "Any", "Empty", "Struct.FieldsEntry", "ListValue", "Struct", "Int64Value"],
+    "int": ["Int64Value", "Int32Value"],
+    "list": ["ListValue"],
+    "map": ["Struct"],
+    "string": ["StringValue"],
+    "timestamp": ["Timestamp"],
+    "type": ["Empty"],
+    "uint": ["UInt64Value", "UInt32Value"],
+}
+FIELDS = {
+    **{f"{kind}Value": [["value:int"]] for kind in ("Int64", "Int32")},
+    **{f"{kind}Value": [["value:uint"]] for kind in ("UInt64", "UInt32")},
+    **{f"{kind}Value": [["value:double"]] for kind in ("Double", "Float")},
+    **{f"{kind.title()}Value": [[f"value:{kind}"]] for kind in ("bool", "string", "bytes")},
+    **{name: [["seconds:int"], ["seconds:int", "nanos:int"], ["nanos:int"]] for name in ("Duration", "Timestamp")},
+    "ListValue": [["values:list(dyn)"], ["values:list(int)"], ["values:list(string)"]],
+    "Struct": [["fields:map(dyn)"], ["fields:map(int)"], ["fields:map(list(int))"]],
+    "Struct.FieldsEntry": [["key:string"], ["value:dyn"], ["key:string", "value:dyn"], ["key:string", "value:list(int)"]],
+    "Value": [
+        ["null_value:int"],
+        ["number_value:double"],
+        ["string_value:string"],
+        ["bool_value:bool"],
+        ["struct_value:map(int)"],
+        ["list_value:list(int)"],
+        ["list_value:list(dyn)"],
+        ["list_value:map(list(int))"],
+    ],
+}
+ANYS = [
+    ("Int64Value", b"\x08\x07"),
+    ("Int32Value", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+    ("UInt32Value", b"\x08\x80\x80\x80\x80\x10"),
+    ("UInt64Value", b"\x08\x01\x08\x02"),
+    ("BoolValue", b"\x08\x01"),
+    ("BytesValue", b"\x0a\x02ab"),
+    ("StringValue", b"\x0a\x03h\xc3\xa9"),
+    ("DoubleValue", b"\x09\x00\x00\x00\x00\x00\x00\xf8\x3f"),
+    ("FloatValue", b"\x0d\x00\x00\xc0\x3f"),
+    ("Duration", b"\x08\x05\x10\x07"),
+    ("Timestamp", b"\x08\x80\xa0\x94\xcc\x0e"),
+    ("Empty", b""),
+    ("Empty", b"\x08\x01\x13\x14"),
+    ("Value", b"\x1a\x01x"),
+    ("Value", b"\x1a\x01x\x20\x01"),
+    ("Value", b"2\x08\x0a\x02\x20\x01\x0a\x02\x08\x00"),
+    ("Value", b"2\x04\x0a\x02\x20\x012\x04\x0a\x02\x20\x00"),
+    ("ListValue", b"\x0a\x02\x20\x01\x0a\x03\x1a\x01x"),
+    ("Struct", b"\x0a\x07\x0a\x01a\x12\x02\x08\x00\x0a\x03\x0a\x01b"),
+    ("Struct", b"\x0a\x0b\x0a\x01a\x12\x02\x20\x01\x12\x02\x08\x00"),
+    ("Any", b"\x0a\x1agoogle.protobuf.Int64Value\x12\x02\x08\x07"),
+    ("Any", b"\x0a\x1bgoogle.protobuf.StringValue\x12\x03\x0a\x01x"),
+    ("Any", b""),
+    ("NullValue", b""),
+    ("Struct.FieldsEntry", b""),
+]
+"""Names and contents of what an Any may carry."""
 BINARY = {"_+_": "+", "_-_": "-", "_*_": "*", "_/_": "/", "_%_": "%", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">=", "@in": "in"}
 COMPARABLE = ["int", "uint", "double", "bool", "string", "bytes", "duration", "timestamp"]
 SCALARS = ["bool", "int", "uint", "double", "string", "bytes", "duration", "timestamp", "Quantity", "Semver", "dyn"]
@@ -147,11 +209,12 @@ _BY_RESULT = _tables()
 
 
 class Generator:
-    """Makes expressions; `wrong` is how often a part has another type than it should."""
+    """Makes expressions; `wrong` is how often a part has another type than it should, `messages` how often it is a protobuf message."""
 
-    def __init__(self, seed: int, wrong: float = 0.02) -> None:
+    def __init__(self, seed: int, wrong: float = 0.02, messages: float = 0.02) -> None:
         self.random = random.Random(seed)
         self._wrong = wrong
+        self._messages = messages
         self._scopes: list[tuple[str, str]] = []
         self._names = 0
 
@@ -160,7 +223,7 @@ class Generator:
         kind = "bool" if self.random.random() < 0.95 else self.random.choice(["dyn", "int", "string", "list(int)"])
         return self.of(kind, self.random.choice([1, 2, 2, 3, 3, 4]))
 
-    def of(self, kind: str, depth: int) -> str:  # noqa: C901
+    def of(self, kind: str, depth: int) -> str:  # noqa: C901, PLR0912
         """An expression of a type: a scalar's name, `list(T)`, `map(T)` (text keys), `optional(T)` or `dyn`."""
         roll = self.random.random()
         if roll < self._wrong:
@@ -179,6 +242,8 @@ class Generator:
             return self._index(kind, depth)
         if roll < 0.19:
             return self._optional(kind, depth)
+        if roll < 0.19 + self._messages and (message := self._message(kind, depth)):
+            return message
         if kind == "bool" and roll < 0.6:
             return self._bool(depth)
         if kind.startswith("list(") and roll < 0.6:
@@ -352,6 +417,33 @@ class Generator:
         name = self._fresh()
         value = self.of(bound, depth - 1)
         return f"cel.bind({name}, {value}, {self._scoped([(name, bound)], kind, depth - 1)})"
+
+    def _message(self, kind: str, depth: int) -> str:
+        """A protobuf message of a type, or nothing."""
+        choice = self.random.choice
+        name = choice(MESSAGES.get(kind.partition("(")[0], [""]))
+        if name == "Any":
+            return self._any()
+        fields = [] if name == "Empty" else choice([[], *FIELDS[name], *FIELDS[name]]) if name else []
+        parts = []
+        for field in fields:
+            field_name, _, field_kind = field.partition(":")
+            value = self.of(field_kind if self.random.random() < 0.8 else "dyn", depth - 1)
+            if self.random.random() < 0.06:
+                field_name, value = f"?{field_name}", choice([f"optional.of({value})", "optional.none()", value])
+            parts.append(f"{field_name if self.random.random() < 0.99 else 'nope'}: {value}")
+        return f"google.protobuf.{name}{{{', '.join(parts)}}}" if name else ""
+
+    def _any(self) -> str:
+        choice = self.random.choice
+        name, data = choice(ANYS)
+        mutable = bytearray(data)
+        if mutable and self.random.random() < 0.3:
+            mutable[self.random.randrange(len(mutable))] = self.random.randrange(256)
+        if self.random.random() < 0.1:
+            mutable += bytes(self.random.randrange(256) for _ in range(self.random.randrange(4)))
+        url = choice(["", "type.googleapis.com/", "x/y/"]) + (f"google.protobuf.{name}" if self.random.random() < 0.95 else choice(["", "x", "é\\t"]))
+        return f"google.protobuf.Any{{type_url: '{url}', value: b'{''.join(f'{chr(92)}x{byte:02x}' for byte in mutable)}'}}"
 
     def _index(self, kind: str, depth: int) -> str:
         if self.random.random() < 0.5:

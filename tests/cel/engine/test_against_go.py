@@ -1,9 +1,10 @@
 """Differential test: fresh random selectors, in our engine and in Kubernetes' own code.
 
-Needs Go and the modules of e2e/cluster/tools in Go's cache. CEL_EXPRESSIONS sets the number, CEL_SEED the seed, CEL_ORACLE a built oracle,
-CEL_KUBERNETES its version.
-Allowed differences: only the order of Go's maps, which numbers type variables as well. Where Go's repeated evaluations differ among themselves,
-nothing is compared; where they do not, its answer must be ours, or ours for some order of the device's maps (of many keys, few orders are sorted).
+Needs Go and the modules of e2e/cluster/tools in Go's cache. CEL_EXPRESSIONS sets the number, CEL_SEED the seed, CEL_MESSAGES the part of protobuf
+messages, CEL_ORACLE a built oracle, CEL_KUBERNETES its version.
+Allowed differences: only the order of Go's maps, which numbers type variables as well, and the spaces that protobuf prints as its binary
+likes. Where Go's repeated evaluations differ among themselves, nothing is compared; where they do not, its answer must be ours, or ours for some
+order of the device's maps (of many keys, few orders are sorted).
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from tests.cel.engine.expressions import DEVICES, Generator
 TOOLS = Path(__file__).parents[3] / "e2e" / "cluster" / "tools"
 COUNT = int(os.environ.get("CEL_EXPRESSIONS", "20000"))
 SEED = int(os.environ.get("CEL_SEED", "20260101"))
+MESSAGES = float(os.environ.get("CEL_MESSAGES", "0.02"))
 KUBERNETES = os.environ.get("CEL_KUBERNETES", "1.37")
 REPEAT = 12
 REPEAT_AT_DOUBT = 1000
 BATCH = 5000
+_LIKED_SPACES = re.compile(r"[ \u00a0]+")
 _TYPE_VARIABLE = re.compile(r"_var\d+")
 LIST, CAPACITY = "DRAListTypeAttributes", "DRAConsumableCapacity"
 ENVIRONMENTS: list[tuple[bool, dict[str, bool]]] = [
@@ -60,7 +63,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def batches() -> Iterator[list[tuple[int, str]]]:
-    generator = Generator(SEED)
+    generator = Generator(SEED, messages=MESSAGES)
     cases = [(0 if number % 4 < 3 else 1 + number // 4 % 4, generator.selector()) for number in range(COUNT)]
     cases.sort(key=lambda case: case[0])
     for start in range(0, len(cases), BATCH):
@@ -113,9 +116,13 @@ def check_fast(matches: Any, device: Device, exact: dict[str, Any]) -> None:
 
 
 def _plain(answered: dict[str, Any]) -> dict[str, Any]:
-    if "compileError" not in answered:
-        return answered
-    return {"compileError": _TYPE_VARIABLE.sub("_var", answered["compileError"])}
+    if "compileError" in answered:
+        return {"compileError": _TYPE_VARIABLE.sub("_var", answered["compileError"])}
+    return {**answered, "results": [_plain_result(result) for result in answered.get("results", [])]}
+
+
+def _plain_result(result: dict[str, Any]) -> dict[str, Any]:
+    return {**result, "error": _LIKED_SPACES.sub(" ", result["error"])} if "error" in result else result
 
 
 def adopt_orders(environment: Environment, expression: str, ours: dict[str, Any], go: dict[str, Any]) -> None:

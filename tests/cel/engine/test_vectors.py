@@ -13,6 +13,7 @@ from dra_driver.cel import CompileError, Device, Environment
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = json.loads((VECTORS / "cel_cases.json").read_text(encoding="utf-8"))
 FACTS = json.loads((VECTORS / "cel_facts.json").read_text(encoding="utf-8"))
+MESSAGES = json.loads((VECTORS / "messages.json").read_text(encoding="utf-8"))
 STORED, NEW = Environment(), Environment(stored=False)
 DEVICES = [Device.from_api(device["driver"], device) for device in CASES["devices"]]
 
@@ -45,6 +46,12 @@ def test_case(case: dict[str, Any]) -> None:
     assert comparable(stored, costs=costs) == comparable(case["stored"], costs=costs)
     new = outcome(NEW, case["expression"], DEVICES)
     assert comparable(new, costs=costs) == comparable(case.get("new_default_gates", case["stored"]), costs=costs)
+
+
+@pytest.mark.parametrize("case", MESSAGES["cases"], ids=lambda case: repr(case["expression"])[:60])
+def test_message(case: dict[str, Any]) -> None:
+    devices = [Device.from_api(device["driver"], device) for device in MESSAGES["devices"]]
+    assert comparable(outcome(STORED, case["expression"], devices)) == comparable(case["stored"])
 
 
 def check_fact(case: dict[str, Any], wanted: dict[str, Any], gates: dict[str, bool]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from dra_driver.cel.checking import types
+from dra_driver.cel.checking.messages import well_known_name
 from dra_driver.cel.checking.signatures import Function, Overload
 from dra_driver.cel.checking.types import DYN, ERROR, Type, is_dyn, unwrap_optional
 from dra_driver.cel.checking.unify import Bindings, most_general
@@ -44,7 +45,7 @@ class Declarations(Protocol):
         """Whether there is a message type of that name."""
 
     def field_type(self, message: str, field: str) -> Type | None:
-        """The type of a message's field."""
+        """The type of a message's field; None where there is no such field."""
 
 
 def check(root: Node, source: Source, declarations: Declarations) -> list[Diagnostic]:
@@ -151,12 +152,7 @@ class _Checker:
         if target.kind == "map":
             result = target.params[1]
         elif target.kind == "struct":
-            if not self._declarations.is_message(target.name):
-                self._report(node, f"unexpected failed resolution of '{target.name}'")
-            elif (field_type := self._declarations.field_type(target.name, field)) is not None:
-                result = field_type
-            else:
-                self._report(node, f"undefined field '{field}'")
+            result = self._field_type(node, target.name, field) or ERROR
         else:
             if target.kind == "param":
                 self._bindings.assignable(DYN, target)
@@ -164,6 +160,15 @@ class _Checker:
                 self._report(node, f"type '{target.shown()}' does not support field selection")
             result = DYN
         return types.optional_of(result) if was_optional or optional else result
+
+    def _field_type(self, node: Node | Entry, message: str, field: str) -> Type | None:
+        if not self._declarations.is_message(message):
+            self._report(node, f"unexpected failed resolution of '{message}'")
+            return None
+        found = self._declarations.field_type(message, field)
+        if found is None:
+            self._report(node, f"undefined field '{field}'")
+        return found
 
     # Calls
 
@@ -255,6 +260,9 @@ class _Checker:
     def _element(self, value: Node, *, optional: bool) -> Type:
         """The type that an element or entry contributes."""
         self.check(value)
+        return self._item(value, optional=optional)
+
+    def _item(self, value: Node, *, optional: bool) -> Type:
         if not optional:
             return value.type
         inner, was_optional = unwrap_optional(value.type)
@@ -289,16 +297,17 @@ class _Checker:
             self._undeclared(node, node.type_name)
             return
         node.type_name = name
-        if made.kind != "struct" and not _well_known(made):
+        if (known := well_known_name(made)) is not None:
+            name = known
+        elif made.kind != "struct":
             self._report(node, f"'{made.declared_name}' is not a message type")
             made = ERROR
         self._set(node, made)
         for entry in node.fields:
-            found = self._element(entry.value, optional=entry.optional)
-            expected = self._declarations.field_type(name, entry.key)
-            if expected is None:
-                self._report(entry, f"undefined field '{entry.key}'")
-            elif not self._bindings.assignable(expected, found):
+            self.check(entry.value)
+            expected = self._field_type(entry, name, entry.key)
+            found = self._item(entry.value, optional=entry.optional)
+            if expected is not None and not self._bindings.assignable(expected, found):
                 shown = f"'{expected.shown()}' but provided type is '{found.shown()}'"
                 self._report(entry, f"expected type of field '{entry.key}' is {shown}")
 
@@ -333,16 +342,6 @@ class _Checker:
     def _assert(self, node: Node, expected: Type) -> None:
         if not self._bindings.assignable(expected, node.type):
             self._mismatch(node, expected, node.type)
-
-
-def _well_known(t: Type) -> bool:
-    if t.kind in ("any", "timestamp", "duration", "dyn", "null"):
-        return True
-    if t.kind == "list":
-        return t.params[0] is DYN
-    if t.kind == "map":
-        return t.params[0] is types.STRING and t.params[1] is DYN
-    return t.nullable
 
 
 _CHECKS: dict[type, Callable[[_Checker, Any], None]] = {

@@ -36,13 +36,21 @@ def timestamp(nanos: int, offset: int) -> Timestamp | Err:
     return Timestamp(nanos, offset) if MIN_UNIX <= nanos // SECOND <= MAX_UNIX else TIMESTAMP_OVERFLOW
 
 
+def _later(time: Timestamp, nanos: int) -> Timestamp | Err:
+    """A time and a duration, whose seconds are added first."""
+    seconds = time.nanos // SECOND + (abs(nanos) // SECOND * (-1 if nanos < 0 else 1))
+    total = time.nanos + nanos
+    fits = MIN_INT <= seconds <= MAX_INT and MIN_INT <= total // SECOND <= MAX_INT
+    return timestamp(total, time.offset) if fits else INT_OVERFLOW
+
+
 def add(left: Any, right: Any) -> Any:
     """`+` for a left operand of `ADDABLE` type."""
     kind = type(left)
     if kind is Duration and type(right) is Timestamp:
-        return timestamp(right.nanos + left.nanos, right.offset)
+        return _later(right, left.nanos)
     if kind is Timestamp:
-        return timestamp(left.nanos + right.nanos, left.offset) if type(right) is Duration else NO_OVERLOAD
+        return _later(left, right.nanos) if type(right) is Duration else NO_OVERLOAD
     if isinstance(left, ListValue):
         return _join(left, right)
     if kind is not type(right):
@@ -71,7 +79,7 @@ def subtract(left: Any, right: Any) -> Any:
     """`-` for a left operand of `SUBTRACTABLE` type."""
     kind = type(left)
     if kind is Timestamp and type(right) is Duration:
-        return INT_OVERFLOW if right.nanos == MIN_INT else timestamp(left.nanos - right.nanos, left.offset)
+        return INT_OVERFLOW if right.nanos == MIN_INT else _later(left, -right.nanos)
     if kind is not type(right):
         return NO_OVERLOAD
     if kind is int:

@@ -7,7 +7,20 @@ from typing import Any, Protocol
 from dra_driver.cel.evaluation.frames import Frame
 from dra_driver.cel.evaluation.gotext import show
 from dra_driver.cel.evaluation.type_names import go_name, type_name
-from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, NONE, Err, ListValue, MapValue, OptionalValue, TextMap, Uint, double_to_int
+from dra_driver.cel.evaluation.values import (
+    MISSING,
+    NO_OVERLOAD,
+    NONE,
+    Err,
+    ListValue,
+    MapValue,
+    Message,
+    OptionalValue,
+    TextMap,
+    Uint,
+    double_to_int,
+)
+from dra_driver.cel.messages.descriptors import MESSAGES
 
 _KEYS = frozenset({str, int, Uint, bool, float})
 
@@ -80,7 +93,17 @@ def look_up(obj: Any, key: Any, *, presence_test: bool) -> tuple[Any, bool] | Er
             return obj[index], True
         if not presence_test:
             return Err(f"index out of bounds: {show(key)}")
+    elif type(obj) is Message:
+        return _message_field(obj, key, presence_test=presence_test)
     return (None, False) if presence_test else Err(f"no such key: {show(key)}")
+
+
+def _message_field(message: Message, key: Any, *, presence_test: bool) -> tuple[Any, bool] | Err:
+    if type(key) is not str:
+        return NO_OVERLOAD
+    if key not in MESSAGES[message.type_name]:
+        return Err(f"no such field '{key}'")
+    return (message.get(key), True) if not presence_test or message.has(key) else (None, False)
 
 
 class KeyQualifier:
@@ -99,6 +122,15 @@ class KeyQualifier:
 
     def find(self, _frame: Frame, obj: Any, *, presence_only: bool) -> tuple[Any, bool] | Err:  # noqa: ARG002
         return look_up(obj, self.key, presence_test=True)
+
+
+class FieldQualifier(KeyQualifier):
+    """A field of a message whose type is known; where null stands for the message, Go says so."""
+
+    __slots__ = ()
+
+    def qualify(self, frame: Frame, obj: Any) -> Any:
+        return super().qualify(frame, obj) if type(obj) is Message else Err("unsupported field selection target: (structpb.NullValue)NULL_VALUE")
 
 
 def key_qualifier(node_id: int, key: Any, *, optional: bool) -> KeyQualifier | Err:

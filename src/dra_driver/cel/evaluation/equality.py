@@ -6,26 +6,26 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from dra_driver.cel.evaluation.network_values import Cidr, IpAddress, Url
 from dra_driver.cel.evaluation.values import (
     MISSING,
     NO_OVERLOAD,
     Amount,
-    Cidr,
     Duration,
     Err,
     GrowingList,
-    IpAddress,
     ListValue,
     MapValue,
+    Message,
     NamedFormat,
     OptionalValue,
     TextMap,
     Timestamp,
     TypeValue,
     Uint,
-    Url,
     Version,
 )
+from dra_driver.cel.messages.wire import records
 from dra_driver.k8s.quantity import Quantity
 
 _NAN_ORDER = Err("NaN values cannot be ordered")
@@ -114,6 +114,24 @@ def _url(left: Url, right: Any) -> bool | Err:
     return str(left.parts) == str(right.parts) if type(right) is Url else NO_OVERLOAD
 
 
+def _by_number(unknown: bytes) -> dict[int, bytes]:
+    """The bytes of each field; the order of different fields does not count."""
+    found: dict[int, bytes] = {}
+    for record in records(unknown):
+        found[record.number] = found.get(record.number, b"") + record.raw
+    return found
+
+
+def _message(left: Message, right: Any) -> bool:
+    """Of the same type, with equal fields, equal bytes that the type does not know included."""
+    if type(right) is not Message or left.type_name != right.type_name or _by_number(left.unknown) != _by_number(right.unknown):
+        return False
+    set_fields = {name for name in left.fields if left.has(name)}
+    return set_fields == {name for name in right.fields if right.has(name)} and all(
+        same(left.fields[name], right.fields[name]) is True for name in set_fields
+    )
+
+
 def _format(left: NamedFormat, right: Any) -> bool | Err:
     return left.name == right.name if type(right) is NamedFormat else NO_OVERLOAD
 
@@ -140,6 +158,7 @@ _EQUALS: dict[type, Callable[[Any, Any], bool | Err]] = {
     Cidr: _address,
     Url: _url,
     NamedFormat: _format,
+    Message: _message,
 }
 
 
@@ -161,8 +180,10 @@ def compare(left: Any, right: Any) -> int | Err:
         return _NAN_ORDER
     if kind is not other:
         return NO_OVERLOAD
-    if kind is Duration or kind is Timestamp:
+    if kind is Duration:
         left, right = left.nanos, right.nanos
+    elif kind is Timestamp:
+        left, right = left.order, right.order
     return int(left > right) - int(left < right)
 
 

@@ -1,20 +1,21 @@
-"""How Go prints values: the verbs %v, %q and %g, floats in plain notation, durations and times."""
+"""How Go prints values: the verbs %v and %q, durations and times."""
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
+from dra_driver.cel.evaluation.go_numbers import general
+from dra_driver.cel.evaluation.network_values import Cidr, IpAddress
 from dra_driver.cel.evaluation.type_names import type_name
-from dra_driver.cel.evaluation.values import Cidr, Duration, IpAddress, ListValue, MapValue, OptionalValue, TextMap, Timestamp, TypeValue, Version
+from dra_driver.cel.evaluation.values import Duration, ListValue, MapValue, OptionalValue, TextMap, Timestamp, TypeValue, Version
+from dra_driver.cel.messages.text import json_text
 from dra_driver.k8s.quantity import Quantity
 
 _SECOND = 1_000_000_000
-_LARGE_EXPONENT = 6
-"""Go prints shortest doubles with an exponent from here on."""
+_SINCE_LONG_AGO = 9223372028741760000
+"""Seconds from where Go's calendar begins, 292 thousand million years ago, to 1970."""
 _SPECIAL = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
 
 
@@ -43,44 +44,6 @@ def quote_bytes(value: bytes) -> str:
     r"""%q of bytes: what is not UTF-8 is printed as \\x escapes."""
     text = value.decode(errors="surrogateescape")
     return f'"{"".join(f"{chr(92)}x{ord(char) - 0xDC00:02x}" if 0xDC80 <= ord(char) < 0xDD00 else _quote_char(char) for char in text)}"'
-
-
-def general(value: float) -> str:
-    """%g and %v of a double."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    sign, digits, exponent = _digits(value)
-    point = len(digits) + exponent
-    if -4 <= point - 1 < _LARGE_EXPONENT:
-        return sign + _plain(digits, point)
-    mantissa = digits[0] + (f".{digits[1:]}" if len(digits) > 1 else "")
-    return f"{sign}{mantissa}e{'-' if point - 1 < 0 else '+'}{abs(point - 1):02d}"
-
-
-def plain(value: float) -> str:
-    """strconv.FormatFloat(value, 'f', -1, 64)."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    sign, digits, exponent = _digits(value)
-    return sign + _plain(digits, len(digits) + exponent)
-
-
-def _digits(value: float) -> tuple[str, str, int]:
-    """Sign, shortest digits and the exponent of the last one."""
-    sign, numbers, exponent = Decimal(repr(value)).as_tuple()
-    digits = "".join(map(str, numbers))
-    stripped = digits.rstrip("0") or "0"
-    return "-" if sign else "", stripped, int(exponent) + len(digits) - len(stripped) if value else 0
-
-
-def _plain(digits: str, point: int) -> str:
-    if point <= 0:
-        return f"0.{'0' * -point}{digits}" if digits != "0" else "0"
-    return digits.ljust(point, "0") if len(digits) <= point else f"{digits[:point]}.{digits[point:]}"
 
 
 def duration_seconds(nanos: int) -> float:
@@ -117,6 +80,11 @@ def _fraction(value: int, unit: int) -> str:
     return f"{whole}.{str(rest).zfill(len(str(unit)) - 1).rstrip('0')}" if rest else str(whole)
 
 
+def counted(seconds: int) -> int:
+    """Seconds since 1970 as Go's calendar counts them: from a year long ago, without a sign, in 64 bits."""
+    return (seconds + _SINCE_LONG_AGO) % 2**64 - _SINCE_LONG_AGO
+
+
 def civil(seconds: int) -> tuple[int, int, int]:
     """Year, month and day of a time in seconds since 1970, for any year."""
     days = seconds // 86400 + 719468
@@ -132,11 +100,12 @@ def civil(seconds: int) -> tuple[int, int, int]:
 def rfc3339(nanos: int, offset: int) -> str:
     """time.RFC3339Nano in the zone of the given offset."""
     local, fraction = divmod(nanos + offset * _SECOND, _SECOND)
+    local = counted(local)
     year, month, day = civil(local)
     clock = local % 86400
     part = f".{fraction:09d}".rstrip("0") if fraction else ""
     zone = "Z" if not offset else f"{'-' if offset < 0 else '+'}{abs(offset) // 3600:02d}:{abs(offset) // 60 % 60:02d}"
-    return f"{year:04d}-{month:02d}-{day:02d}T{clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}{part}{zone}"
+    return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}T{clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}{part}{zone}"
 
 
 def _time_text(value: Timestamp) -> str:
@@ -151,7 +120,7 @@ def _time_text(value: Timestamp) -> str:
 def show(value: Any) -> str:
     """%v of a CEL value."""
     if isinstance(value, ListValue):
-        return f"[{', '.join(map(show, value))}]"
+        return f"[{', '.join(map(json_text if value.json else show, value))}]"
     special = _SHOWN.get(type(value))
     if special is not None:
         return special(value)

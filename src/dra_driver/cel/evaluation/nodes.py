@@ -24,6 +24,8 @@ from dra_driver.cel.evaluation.values import (
     Timestamp,
     key_of,
 )
+from dra_driver.cel.messages.building import build
+from dra_driver.cel.messages.descriptors import MESSAGES
 
 _RECEIVERS = frozenset({str, Duration, Timestamp})
 
@@ -231,22 +233,27 @@ class NewMap(Construction):
         return entries
 
 
-class NewMessage:
-    """`type{…}`: no type of the DRA environment can be made, which only shows when it is evaluated."""
+class NewMessage(Construction):
+    """`type{…}`: of the types that the checker knows only protobuf's can be made, which only shows when it is evaluated."""
 
-    __slots__ = ("_name", "id", "parts")
+    __slots__ = ("_fields", "_name")
 
-    def __init__(self, node_id: int, name: str, parts: list[Evaluable]) -> None:
-        self.id = node_id
-        self.parts = parts
+    def __init__(self, node_id: int, parts: list[Evaluable], optional: frozenset[int], name: str, fields: list[str]) -> None:
+        super().__init__(node_id, parts, optional)
         self._name = name
+        self._fields = fields
 
     def exec(self, frame: Frame) -> Any:
-        for part in self.parts:
-            value = part.exec(frame)
+        values: dict[str, Any] = {}
+        for index, (field, part) in enumerate(zip(self._fields, self.parts, strict=True)):
+            value = self._present(index, part.exec(frame), field)
             if isinstance(value, Err):
                 return value
-        return Err(f"unknown type '{self._name}'")
+            if value is MISSING:
+                values.pop(field, None)
+            else:
+                values[field] = value
+        return build(self._name, values) if self._name in MESSAGES else Err(f"unknown type '{self._name}'")
 
 
 class Membership:

@@ -16,6 +16,8 @@ from dra_driver.cel.evaluation.attributes import (
     Derived,
     Either,
     Evaluable,
+    FieldQualifier,
+    KeyQualifier,
     PathQualifier,
     PresenceQualifier,
     Qualifier,
@@ -54,6 +56,7 @@ from dra_driver.cel.evaluation.values import (
 )
 from dra_driver.cel.functions import registry
 from dra_driver.cel.functions.regexes import PatternError, fixed_pattern
+from dra_driver.cel.messages.descriptors import MESSAGES, NULL_VALUE
 from dra_driver.cel.syntax.tree import Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral, optional_entries
 
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
@@ -87,6 +90,8 @@ class _Planner:
         return self._constant(node.id, node.value)
 
     def plan_ident(self, node: Ident) -> Evaluable:
+        if node.name.removeprefix(".") == NULL_VALUE:
+            return self._constant(node.id, 0)
         if node.type.kind != "type":
             return self._path(Variable(node.id, node.name))
         if node.name not in self._type_names:  # a variable that holds a type is one of them: cel-go looks for a type of its name
@@ -105,9 +110,12 @@ class _Planner:
         if node.qualified is not None:
             return self.plan_ident(node.qualified)
         path = self._as_path(self.plan(node.operand), node.operand.id)
-        qualifier = key_qualifier(node.id, node.field, optional=False)
-        if isinstance(qualifier, Err):
-            raise PlanError(qualifier.text)
+        qualifier: KeyQualifier
+        operand = node.operand.type
+        if operand.kind == "struct" and operand.name in MESSAGES:
+            qualifier = FieldQualifier(node.id, node.field, optional=False)
+        else:
+            qualifier = KeyQualifier(node.id, node.field, optional=False)
         if not node.test_only:
             self._prolong(path, qualifier)
             return path
@@ -216,7 +224,8 @@ class _Planner:
         return Watched(made)
 
     def plan_struct(self, node: StructLiteral) -> Evaluable:
-        return Watched(NewMessage(node.id, node.type_name, [self.plan(entry.value) for entry in node.fields]))
+        parts = [self.plan(entry.value) for entry in node.fields]
+        return Watched(NewMessage(node.id, parts, optional_entries(node.fields), node.type_name, [entry.key for entry in node.fields]))
 
     def plan_comprehension(self, node: Comprehension) -> Evaluable:
         accu = self.plan(node.accu_init)

@@ -9,21 +9,9 @@ from typing import Any
 from dra_driver.cel.cost.ranges import whole
 from dra_driver.cel.cost.rates import NEW_LIST, REGEX_FACTOR, STRING_FACTOR, UNIT_CALLS
 from dra_driver.cel.evaluation.arithmetic import ADDABLE
+from dra_driver.cel.evaluation.network_values import Cidr, IpAddress, Url
 from dra_driver.cel.evaluation.type_names import go_name
-from dra_driver.cel.evaluation.values import (
-    MAX_UINT,
-    Amount,
-    Cidr,
-    IpAddress,
-    ListValue,
-    MapValue,
-    NamedFormat,
-    OptionalValue,
-    PanicError,
-    TextMap,
-    Url,
-    Version,
-)
+from dra_driver.cel.evaluation.values import MAX_UINT, Amount, ListValue, MapValue, NamedFormat, OptionalValue, PanicError, TextMap, Version
 from dra_driver.k8s.quantity import Quantity
 
 _SIZED = frozenset({str, bytes})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dra_driver.cel.evaluation.attributes import Either, Evaluable, KeyQualifier, PathQualifier, PresenceQualifier, Qualifier
+from dra_driver.cel.evaluation.attributes import Either, Evaluable, FieldQualifier, KeyQualifier, PathQualifier, PresenceQualifier, Qualifier
 from dra_driver.cel.evaluation.frames import Frame
 from dra_driver.cel.evaluation.nodes import Constant, Equality, Fold, Invocation, Logical, NewList, NewMap, NewMessage, Path, Presence
 from dra_driver.cel.evaluation.runtime_cost import call_cost
@@ -94,6 +94,7 @@ _COUNTS: dict[type, Callable[[CostTracker, Any], None]] = {
     Path: CostTracker.count_path,
     Presence: CostTracker.count_path,
     KeyQualifier: CostTracker.count_key,
+    FieldQualifier: CostTracker.count_key,
     PresenceQualifier: CostTracker.count_key,
     PathQualifier: CostTracker.count_key,
     Logical: CostTracker.count_terms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_driver.cel.evaluation.values import ListValue, TextMap, TypeValue, Uint
+from dra_driver.cel.evaluation.values import ListValue, MapValue, Message, OptionalValue, TextMap, TypeValue, Uint
 from dra_driver.k8s.quantity import Quantity
 
 _NAMES: dict[type, str] = {
@@ -53,11 +53,20 @@ def go_name(value: Any) -> str:
     return _GO_NAMES.get(type(value)) or str(value.go_name)
 
 
+def shown_type(value: Any) -> str:
+    """A value's type as Go prints it."""
+    if isinstance(value, ListValue):
+        return "list(dyn)"
+    if isinstance(value, OptionalValue):
+        return "optional_type(dyn)"
+    return "map(dyn, dyn)" if isinstance(value, (MapValue, TextMap)) else type_name(value)
+
+
 def refusal(value: Any, target: str) -> str:
     """What cel-go says where a value cannot become one of a Go type."""
     text = _REFUSALS.get(type(value))
     if text is not None:
         return text.format(target)
     name = type_name(value)
-    source = name if name in ("list", "map") else f"'{go_name(value).rpartition('.')[2]}'"
+    source = name if name in ("list", "map") else f"'{value.go_type if type(value) is Message else go_name(value).rpartition('.')[2]}'"
     return f"type conversion error from {source} to '{target}'"

@@ -16,6 +16,8 @@ from dra_driver.k8s.semver import Semver
 MAX_INT: Final = 2**63 - 1
 MIN_INT: Final = -(2**63)
 MAX_UINT: Final = 2**64 - 1
+_SECOND = 1_000_000_000
+_YEAR_ONE = 62135596800 * _SECOND
 
 
 class Value:
@@ -132,15 +134,16 @@ NONE: Final = OptionalValue(None, has_value=False)
 
 
 class ListValue(list[Any], Value):
-    """A list. `joined` marks the result of `+`, which compares its elements more strictly."""
+    """A list. `joined` marks the result of `+`, which compares its elements more strictly; `json` a google.protobuf.ListValue."""
 
-    __slots__ = ("joined",)
+    __slots__ = ("joined", "json")
     type_name = "list"
     go_name = "*types.baseList"
 
-    def __init__(self, elements: Any = (), *, joined: bool = False) -> None:
+    def __init__(self, elements: Any = (), *, joined: bool = False, json: bool = False) -> None:
         super().__init__(elements)
         self.joined = joined
+        self.json = json
 
 
 class GrowingList(ListValue):
@@ -280,73 +283,32 @@ class Timestamp(Hashed):
     def key(self) -> Any:
         return self.nanos, self.offset
 
-
-class IpAddress(Hashed):
-    """An IPv4 (`width` 32) or IPv6 (128) address as a number."""
-
-    __slots__ = ("number", "width")
-    type_name = "net.IP"
-    go_name = "cel.IP"
-
-    def __init__(self, width: int, number: int) -> None:
-        self.width = width
-        self.number = number
-
     @property
-    def key(self) -> Any:
-        return self.width, self.number
-
-    def __str__(self) -> str:
-        if self.width == 32:
-            return ".".join(str(byte) for byte in self.number.to_bytes(4, "big"))
-        groups = [self.number >> shift & 0xFFFF for shift in range(112, -1, -16)]
-        start, length = _longest_zeroes(groups)
-        if length < 2:
-            return ":".join(f"{group:x}" for group in groups)
-        left, right = (":".join(f"{group:x}" for group in part) for part in (groups[:start], groups[start + length :]))
-        return f"{left}::{right}"
+    def order(self) -> int:
+        """What Go compares: seconds since the year 1, which overflow in times that only a message can hold."""
+        return (self.nanos - MIN_INT * _SECOND + _YEAR_ONE) % (2**64 * _SECOND)
 
 
-def _longest_zeroes(groups: list[int]) -> tuple[int, int]:
-    """Start and length of the first longest run of zeroes."""
-    best = (0, 0)
-    start = 0
-    for index, group in enumerate([*groups, 1]):
-        if group:
-            if index - start > best[1]:
-                best = (start, index - start)
-            start = index + 1
-    return best
+class Message(Value):
+    """A protobuf message that is no other CEL value: google.protobuf.Empty, or an entry of a Struct's fields."""
 
+    __slots__ = ("fields", "go_type", "type_name", "unknown")
+    go_name = "*types.protoObj"
 
-class Cidr(Hashed):
-    """A network as written: an address and a prefix length."""
+    def __init__(self, type_name: str, fields: Mapping[str, Any], unknown: bytes = b"", go_type: str = "*dynamicpb.Message") -> None:
+        """`unknown` are the bytes that the type says nothing about."""
+        self.type_name = type_name
+        self.fields = fields
+        self.unknown = unknown
+        self.go_type = go_type
 
-    __slots__ = ("address", "bits")
-    type_name = "net.CIDR"
-    go_name = "cel.CIDR"
+    def has(self, field: str) -> bool:
+        """Whether the field is set: a scalar to something else than its default."""
+        return field in self.fields and (field != "key" or bool(self.fields[field]))
 
-    def __init__(self, address: IpAddress, bits: int) -> None:
-        self.address = address
-        self.bits = bits
-
-    @property
-    def key(self) -> Any:
-        return *self.address.key, self.bits
-
-    def __str__(self) -> str:
-        return f"{self.address}/{self.bits}"
-
-
-class Url(Value):
-    """A parsed URL."""
-
-    __slots__ = ("parts",)
-    type_name = "kubernetes.URL"
-    go_name = "cel.URL"
-
-    def __init__(self, parts: Any) -> None:
-        self.parts = parts
+    def get(self, field: str) -> Any:
+        """The field or its default."""
+        return self.fields.get(field, "" if field == "key" else None)
 
 
 class NamedFormat(Value):

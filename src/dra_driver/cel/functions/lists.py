@@ -8,8 +8,8 @@ from typing import Any
 
 from dra_driver.cel.evaluation import arithmetic, equality
 from dra_driver.cel.evaluation.gotext import show
-from dra_driver.cel.evaluation.type_names import type_name
-from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, GrowingList, ListValue, MapValue, OptionalValue, TextMap, Uint
+from dra_driver.cel.evaluation.type_names import shown_type
+from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, GrowingList, ListValue, MapValue, Uint
 
 _MAX_RANGE = 1_000_000
 _INSERTION_SORT = 12
@@ -93,24 +93,15 @@ def _slice(elements: ListValue, start: int, end: int) -> Any:
 
 def _flatten(elements: Any, depth: Any = 1) -> Any:
     if not isinstance(elements, ListValue) or type(depth) is not int:
-        signature = "" if depth == 1 and type(depth) is int else _shown(depth)
-        return Err(f"no such overload: {_shown(elements)}.flatten({signature})")
+        signature = "" if depth == 1 and type(depth) is int else shown_type(depth)
+        return Err(f"no such overload: {shown_type(elements)}.flatten({signature})")
     return Err("level must be non-negative") if depth < 0 else ListValue(_flat(elements, depth))
 
 
 def _flatten_by(elements: Any, depth: Any) -> Any:
     if not isinstance(elements, ListValue) or type(depth) is not int:
-        return Err(f"no such overload: {_shown(elements)}.flatten({_shown(depth)})")
+        return Err(f"no such overload: {shown_type(elements)}.flatten({shown_type(depth)})")
     return _flatten(elements, depth)
-
-
-def _shown(value: Any) -> str:
-    """A type as Go prints it."""
-    if isinstance(value, ListValue):
-        return "list(dyn)"
-    if isinstance(value, OptionalValue):
-        return "optional_type(dyn)"
-    return "map(dyn, dyn)" if isinstance(value, (MapValue, TextMap)) else type_name(value)
 
 
 def _flat(elements: ListValue, depth: int) -> list[Any]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dra_driver.cel.evaluation.gotext import quote
-from dra_driver.cel.evaluation.values import NO_OVERLOAD, Cidr, Err, IpAddress
+from dra_driver.cel.evaluation.network_values import Cidr, IpAddress
+from dra_driver.cel.evaluation.values import NO_OVERLOAD, Err
 from dra_driver.errors import ParseError
 
 _HEX = "0123456789abcdefABCDEF"

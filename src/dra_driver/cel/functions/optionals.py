@@ -7,7 +7,7 @@ from typing import Any
 
 from dra_driver.cel.evaluation.arithmetic import MIN_UNIX, SECOND
 from dra_driver.cel.evaluation.gotext import show
-from dra_driver.cel.evaluation.values import NONE, Duration, Err, ListValue, MapValue, OptionalValue, TextMap, Timestamp
+from dra_driver.cel.evaluation.values import NONE, Duration, Err, ListValue, MapValue, Message, OptionalValue, TextMap, Timestamp
 
 
 def _is_zero(value: Any) -> bool:
@@ -15,6 +15,8 @@ def _is_zero(value: Any) -> bool:
         return not len(value)
     if type(value) is TextMap:
         return not len(value) and not value.has_default
+    if type(value) is Message:
+        return not value.unknown and not any(map(value.has, value.fields))
     if type(value) is Duration:
         return value.nanos == 0
     if type(value) is Timestamp:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dra_driver.cel.evaluation import arithmetic, conversions, equality, gotext
 from dra_driver.cel.evaluation.arithmetic import SECOND
-from dra_driver.cel.evaluation.values import NO_OVERLOAD, Duration, Err, Timestamp
+from dra_driver.cel.evaluation.values import MIN_INT, NO_OVERLOAD, Duration, Err, Timestamp
 from dra_driver.cel.functions import regexes
 
 
@@ -54,23 +54,28 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], frozenset[type] | None]] = {
 
 _HOURS_MINUTES = re.compile(r"[+-]?[0-9]+")
 _UTC = "UTC"
+_LOCAL = "Local"
+"""The zone of the scheduler, which runs in a container without one."""
+_CALENDAR_CYCLE = 146097 * 86400
+"""The days of 400 years, after which dates and weekdays repeat."""
 
 
 def _local(time: Timestamp, zone: str) -> tuple[int, int] | Err:
     """Seconds since 1970 in the zone, and nanoseconds."""
     seconds, nanos = divmod(time.nanos, SECOND)
-    if zone in ("", _UTC):
-        return seconds, nanos
+    if zone in ("", _UTC, _LOCAL):
+        return gotext.counted(seconds), nanos
     if ":" not in zone:
         offset = _named_offset(seconds, zone)
-        return offset if isinstance(offset, Err) else (seconds + offset, nanos)
+        return offset if isinstance(offset, Err) else (gotext.counted(seconds + offset), nanos)
     hours, _, minutes = zone.partition(":")
     for part in (hours, minutes):
-        if not _HOURS_MINUTES.fullmatch(part) or len(part) > 15:
+        if isinstance(conversions.from_text(part, "int"), Err):
             reason = "value out of range" if _HOURS_MINUTES.fullmatch(part) else "invalid syntax"
             return Err(f"strconv.Atoi: parsing {gotext.quote(part)}: {reason}")
     offset = int(hours) * 60 + (-int(minutes) if zone.startswith("-") else int(minutes))
-    return seconds + offset * 60, nanos
+    shift = int(gotext.duration_seconds((offset * 60 * SECOND - MIN_INT) % 2**64 + MIN_INT))  # overflows, as in Go
+    return gotext.counted(seconds + shift), nanos
 
 
 def _named_offset(seconds: int, zone: str) -> int | Err:
@@ -80,8 +85,10 @@ def _named_offset(seconds: int, zone: str) -> int | Err:
         info = zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         return Err(f"unknown time zone {zone}")
-    earliest, latest = -62135510400, 253402214400  # a day inside of what datetime can hold
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(max(seconds, earliest), latest))
+    earliest, latest = -62135510400, 13601088000  # a day inside of what datetime can hold; when zones follow their last rule
+    if seconds > latest:
+        seconds = latest + (gotext.counted(seconds) - latest) % _CALENDAR_CYCLE
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=max(seconds, earliest))
     shift = moment.astimezone(info).utcoffset()
     return int(shift.total_seconds()) if shift is not None else 0
 

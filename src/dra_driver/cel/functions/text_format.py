@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
-from dra_driver.cel.evaluation import conversions, gotext
+from dra_driver.cel.evaluation import conversions, go_numbers, gotext
 from dra_driver.cel.evaluation.type_names import type_name
 from dra_driver.cel.evaluation.values import Duration, Err, ListValue, MapValue, TextMap, Timestamp, TypeValue, Uint
 
@@ -230,7 +230,7 @@ def _member(value: Any) -> str:
     if kind is Duration:
         return f"duration({gotext.quote(conversions.to_string(value))})"
     if kind is float:
-        return f"{value:.6f}" if math.isfinite(value) else gotext.quote(gotext.plain(value))
+        return f"{value:.6f}" if math.isfinite(value) else gotext.quote(go_numbers.plain(value))
     if isinstance(value, ListValue):
         return _list(value)
     if isinstance(value, (MapValue, TextMap)):

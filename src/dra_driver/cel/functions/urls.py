@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dra_driver.cel.evaluation.gotext import quote
-from dra_driver.cel.evaluation.values import Err, ListValue, MapValue, Url
+from dra_driver.cel.evaluation.network_values import Url
+from dra_driver.cel.evaluation.values import Err, ListValue, MapValue
 from dra_driver.cel.functions.network import parse_address
 from dra_driver.errors import ParseError
 

@@ -10,6 +10,7 @@ from dra_driver.cel.evaluation.values import (
     Err,
     ListValue,
     MapValue,
+    Message,
     OptionalValue,
     TextMap,
     Timestamp,
@@ -141,6 +142,8 @@ def print_value(value: Any) -> str:
 def _print_object(value: Any) -> str:
     if isinstance(value, OptionalValue):
         return f"optional.of({print_value(value.value)})" if value.has_value else "optional.none()"
+    if isinstance(value, Message):
+        return f"{value.type_name}{{{', '.join(f'{name}: {print_value(inner)}' for name, inner in value.fields.items())}}}"
     if isinstance(value, Quantity):
         return f"quantity({quote_text(str(value))})"
     if isinstance(value, Version):
