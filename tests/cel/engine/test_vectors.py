@@ -14,6 +14,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = json.loads((VECTORS / "cel_cases.json").read_text(encoding="utf-8"))
 FACTS = json.loads((VECTORS / "cel_facts.json").read_text(encoding="utf-8"))
 MESSAGES = json.loads((VECTORS / "messages.json").read_text(encoding="utf-8"))
+SORTED = json.loads((VECTORS / "sorted.json").read_text(encoding="utf-8"))
 STORED, NEW = Environment(), Environment(stored=False)
 DEVICES = [Device.from_api(device["driver"], device) for device in CASES["devices"]]
 
@@ -52,6 +53,17 @@ def test_case(case: dict[str, Any]) -> None:
 def test_message(case: dict[str, Any]) -> None:
     devices = [Device.from_api(device["driver"], device) for device in MESSAGES["devices"]]
     assert comparable(outcome(STORED, case["expression"], devices)) == comparable(case["stored"])
+
+
+@pytest.mark.parametrize("case", SORTED["cases"], ids=lambda case: f"{len(case['keys'])} keys")
+def test_elements_with_equal_keys_are_ordered_as_go_does(case: dict[str, Any]) -> None:
+    selector = STORED.compile(f"lists.range({len(case['keys'])}).sortBy(i, {case['keys']}[i]) == {case['order']}")
+    assert selector.matches(DEVICES[0])
+
+
+def test_a_list_too_long_to_be_sorted_is_not() -> None:
+    found = STORED.compile("(lists.range(400000) + lists.range(400000)).sort()[0] == 0").run(DEVICES[0])
+    assert str(found.error) == "operation cancelled: actual cost limit exceeded"
 
 
 def check_fact(case: dict[str, Any], wanted: dict[str, Any], gates: dict[str, bool]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,12 @@ from dra_driver.cel.evaluation import arithmetic, equality
 from dra_driver.cel.evaluation.gotext import show
 from dra_driver.cel.evaluation.type_names import shown_type
 from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, GrowingList, ListValue, MapValue, Uint
+from dra_driver.cel.functions.go_sort import sort_like_go
 
 _MAX_RANGE = 1_000_000
-_INSERTION_SORT = 12
 _MAX_ATTRIBUTE_VALUES = 48
-"""Go sorts shorter lists by insertion, which shows when elements cannot be ordered (NaN)."""
+_TOO_COSTLY_TO_SORT = 1000
+"""Sorting costs more than twice the square of the length: above this the evaluation is cancelled whatever the result."""
 
 _LISTS = frozenset({ListValue, GrowingList})
 
@@ -129,22 +129,10 @@ def _sort_by_keys(elements: ListValue, keys: ListValue) -> Any:
         return Err("list elements must be comparable")
     if any(type(key) is not kind for key in keys):
         return Err("list elements must have the same type")
-    order = list(range(len(keys)))
-    if len(order) > _INSERTION_SORT:
-        by_key: Callable[[int, int], int] = lambda left, right: _order(keys[left], keys[right])  # noqa: E731
-        order.sort(key=functools.cmp_to_key(by_key))
-    else:
-        for start in range(1, len(order)):
-            index = start
-            while index > 0 and equality.compare(keys[order[index]], keys[order[index - 1]]) == -1:
-                order[index], order[index - 1] = order[index - 1], order[index]
-                index -= 1
+    if len(keys) > _TOO_COSTLY_TO_SORT:
+        return elements
+    order = sort_like_go(len(keys), lambda left, right: equality.compare(keys[left], keys[right]) == -1)
     return ListValue(elements[index] for index in order)
-
-
-def _order(left: Any, right: Any) -> int:
-    order = equality.compare(left, right)
-    return 0 if isinstance(order, Err) else order
 
 
 def _range(count: int) -> Any:
