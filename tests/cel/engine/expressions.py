@@ -122,6 +122,8 @@ INTS = ["0", "1", "2", "3", "-1", "7", "42", "9223372036854775807", "-9223372036
 UINTS = ["0u", "1u", "3u", "18446744073709551615u", "0x10u"]
 DOUBLES = ["0.0", "1.0", "1.5", "-2.25", "1e300", "3.0", "1000000.0", "0.1", "1e-7", "123456789.0"]
 BYTES = ["b''", "b'a'", "b'\\xff\\x00'", "b'abc'"]
+KEYS = {"dyn": ["int", "uint", "double", "string", "bool"]}
+"""Kinds that are looked for among keys of other kinds."""
 MESSAGES = {
     "bool": ["BoolValue"],
     "bytes": ["BytesValue"],
@@ -322,10 +324,35 @@ class Generator:
         if roll < 0.6:
             name = choice([name for names in ATTRIBUTES.values() for name in names])
             return choice([f"has(device.attributes['{self._domain()}'].{name})", f"has(device.attributes.{name})", "has(device.driver)"])
+        if roll < 0.63:
+            return self._keyed(depth)
         if roll < 0.85:
             return self._quantified(depth)
         element = choice(COMPARABLE)
         return f"({self.of(element, depth - 1)} in {self.of(f'list({element})', depth - 1)})"
+
+    def _keyed(self, depth: int) -> str:
+        """A look into a map whose keys are of any type."""
+        choice = self.random.choice
+        kinds = [*SCALARS, "type", "net.IP", "net.CIDR", "kubernetes.URL", "optional(int)", "list(int)", "null"]
+        kind = choice(kinds)
+        keys = [self.of(choice(KEYS.get(kind, [kind])), depth - 1) for _ in range(choice([1, 2, 3]))]
+        name = self._fresh()
+        entries = "{" + ", ".join(f"{choice([key, name])}: {number}" for number, key in enumerate(keys)) + "}"
+        looked = choice([name, name, self.of(kind, depth - 1)])
+        body = choice(
+            [
+                f"({looked} in {entries})",
+                f"({entries}[{looked}] == {choice(INTS)})",
+                f"({entries}.size() == {choice(['1', '2'])})",
+                f"({entries} == {entries})",
+                f"{entries}[?{looked}].hasValue()",
+                f"{entries}.exists(k, k == {looked})",
+                f"{entries}.transformMapEntry(k, v, {{{choice(['k', name])}: v}}).all(k, k in {entries})",
+                f"([{looked}, {keys[0]}, {name}].distinct().size() == 1)",
+            ]
+        )
+        return f"cel.bind({name}, {keys[0]}, {body})"
 
     def _range(self, depth: int) -> tuple[str, str, str]:
         """Something to loop over, the type of its keys and of its values."""
@@ -368,7 +395,11 @@ class Generator:
         if roll < 0.65:
             name = self._fresh()
             key = self._scoped([(name, element)], choice(COMPARABLE), depth - 1)
-            return f"{self.of(f'list({element})', depth - 1)}.sortBy({name}, {key})"
+            sorted_list = self.of(f"list({element})", depth - 1)
+            if element in ("int", "dyn") and self.random.random() < 0.2:
+                sorted_list = f"lists.range({self.random.randrange(100)})"
+                key = f"{name} {choice(['%', '/'])} {choice(['2', '3', '7'])}"
+            return f"{sorted_list}.sortBy({name}, {key})"
         over, _, source = self._range(depth)
         name = self._fresh()
         if roll < 0.75:

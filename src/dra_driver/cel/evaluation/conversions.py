@@ -9,7 +9,7 @@ from typing import Any, Final
 from dra_driver.cel.evaluation import go_numbers, gotext
 from dra_driver.cel.evaluation.arithmetic import INT_OVERFLOW, MAX_UNIX, MIN_UNIX, SECOND, TIMESTAMP_OVERFLOW, UINT_OVERFLOW
 from dra_driver.cel.evaluation.type_names import type_name
-from dra_driver.cel.evaluation.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Err, OptionalValue, Timestamp, TypeValue, Uint
+from dra_driver.cel.evaluation.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Err, OptionalValue, Timestamp, TypeValue, Uint, Zone
 
 _NAMES: Final = {"timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration"}
 
@@ -144,6 +144,8 @@ def parse_timestamp(text: str) -> Timestamp | Err | None:
         if hours > 24 or minutes > 60:
             return None
         offset = (hours * 3600 + minutes * 60) * (-1 if zone[0] == "-" else 1)
+        if offset % 3600 or not -12 * 3600 <= offset <= 14 * 3600:
+            offset = Zone(offset)
     fraction = int((match[7] or "0")[:9].ljust(9, "0"))
     seconds = _days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset
     if not MIN_UNIX <= seconds <= MAX_UNIX:

@@ -159,6 +159,8 @@ Key = tuple[str, Any]
 def key_of(value: Any) -> Key:
     """What distinguishes map keys: 1, 1u, 1.0 and true are four keys. Raises PanicError where Go cannot hash."""
     kind = type(value)
+    if kind is float and value != value:  # noqa: PLR0124 - NaN, which no key equals
+        return "nan", object()
     if kind in _KEY_KINDS:
         return _KEY_KINDS[kind], value
     if kind in _UNHASHABLE:
@@ -268,8 +270,14 @@ class Duration(Hashed):
         return self.nanos
 
 
+class Zone(int):
+    """The offset of a zone that Go makes anew for each time that it reads: as map keys, equal times of two of them are two keys."""
+
+    __slots__ = ()
+
+
 class Timestamp(Hashed):
-    """Nanoseconds since 1970 and the zone in which it was written (its offset in seconds), which only printing shows."""
+    """Nanoseconds since 1970 and the zone in which it was written (its offset in seconds), which only printing and map keys show."""
 
     __slots__ = ("nanos", "offset")
     type_name = "google.protobuf.Timestamp"
@@ -281,7 +289,7 @@ class Timestamp(Hashed):
 
     @property
     def key(self) -> Any:
-        return self.nanos, self.offset
+        return self.nanos, id(self.offset) if type(self.offset) is Zone else self.offset
 
     @property
     def order(self) -> int:
