@@ -1,7 +1,7 @@
 """A kubelet plugin: sockets, registration, claims and slices of one driver, put together and in the right order.
 
-Start: journal → repaired CDI files → slices → service socket → registrar socket, so that the kubelet never finds a registrar whose service is
-not there. Stop is the reverse: the registrar socket goes first, then running calls end. Slices stay for the next instance.
+Start: journal → repaired CDI files → known health → slices → service socket → registrar socket, so that the kubelet never finds a registrar whose
+service is not there. Stop is the reverse: the registrar socket goes first, then running calls end. Slices stay for the next instance.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from pathlib import Path
 import grpc
 
 from dra_driver.daemon.signals import EndSignals
-from dra_driver.daemon.supervisor import Supervisor
+from dra_driver.daemon.supervisor import Loop, Supervisor
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import HostError, InstanceConflictError
 from dra_driver.k8s.client import Client
-from dra_driver.kubelet import service
+from dra_driver.kubelet import health_service, service
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import ClaimKeeper
 from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
+from dra_driver.kubelet.health import HealthBoard
+from dra_driver.kubelet.health_service import HealthStreams
 from dra_driver.kubelet.host_watch import HostWatch
 from dra_driver.kubelet.journal import Journal
 from dra_driver.kubelet.publisher import Publisher
@@ -62,8 +64,8 @@ class PluginPaths:
 class KubeletPlugin:
     """One driver on one node. Stopping it closes `client`. Without `paths` the directories are the standard ones.
 
-    `versions` are the DRAPlugin versions to serve, the most wanted first; `processes` is the host's /proc, without which no device of a lost claim is
-    ever freed; `interceptors` see every call of the kubelet.
+    `versions` are the DRAPlugin versions to serve, the most wanted first; with `health`, DRAResourceHealth is served too. `processes` is the host's
+    /proc, without which no device of a lost claim is ever freed; `interceptors` see every call of the kubelet.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class KubeletPlugin:
         node: str,
         paths: PluginPaths | None = None,
         versions: Sequence[str] = service.VERSIONS,
+        health: HealthBoard | None = None,
         processes: Path | None = None,
         interceptors: Sequence[grpc.ServerInterceptor] = (),
     ) -> None:
@@ -82,13 +85,19 @@ class KubeletPlugin:
         self._node = node
         self._paths = paths = paths or PluginPaths.standard(driver.name)
         self._versions = versions
+        self._health = health
         self._users = DeviceUsers(processes)
         self._supervisor = Supervisor()
+        self._loops: dict[str, Loop] = {}
         self._undo = ExitStack()
         self._service = SocketServer(paths.plugin / "dra.sock", workers=service.WORKERS, interceptors=interceptors)
         self._registry = SocketServer(paths.registry / f"{driver.name}-reg.sock", workers=REGISTRAR_WORKERS, interceptors=interceptors)
-        self.registrar = Registrar(driver.name, self._service.path, versions)
+        self.registrar = Registrar(driver.name, self._service.path, [*versions, *(health_service.VERSIONS if health else ())])
         self.publisher = Publisher(client, driver=driver.name, node=node)
+
+    def add_loop(self, name: str, loop: Loop) -> None:
+        """A loop of the driver, which runs as long as the plugin does: to be added before `start`."""
+        self._loops[name] = loop
 
     def start(self) -> None:
         """Serves and registers. HostError, InstanceConflictError or JournalError when this host cannot be used; nothing is left behind then."""
@@ -127,10 +136,20 @@ class KubeletPlugin:
         sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node)
         self._supervisor.start("sweep", sweep.run)
         self._supervisor.start("watch-host", host_watch.run)
+        if self._health is not None:
+            self._health.open(database)  # now, so that nothing is published without the taints that it had
+            undo(self._health.close)
+            self._supervisor.start("watch-health", self._health.watch)
+        for name, loop in self._loops.items():
+            self._supervisor.start(name, loop)
         self._supervisor.start("watch-slices", self.publisher.watch)
         self._supervisor.start("publish-slices", self.publisher.publish, wake=self._interrupt)
         service.add_to(self._service.grpc, keeper, self._versions)
         undo(self._service.stop, STOP_GRACE)
+        if self._health is not None:
+            streams = HealthStreams(self._health)
+            streams.add_to(self._service.grpc)
+            undo(streams.close)
         self._service.start()
         plugin_registration_pb2_grpc.add_RegistrationServicer_to_server(self.registrar, self._registry.grpc)
         undo(self._registry.stop, 0)
