@@ -89,6 +89,7 @@ class HealthStreams:
                 stream.end()
             self._streams.append(stream)
             surplus = self._streams.pop(0) if len(self._streams) > MOST_STREAMS else None
+            self._changed.notify_all()
         if surplus is not None:
             log.warning("too many health streams, the oldest ends", extra={"most": MOST_STREAMS})
             surplus.end()
