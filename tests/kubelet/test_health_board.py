@@ -259,9 +259,14 @@ def test_devices_that_are_gone_are_forgotten_for_good(board: HealthBoard, databa
     board.open(database)
     board.report(POOL, DEVICE, False)
     board.report(POOL, "gone", False)
-    board.keep([(POOL, DEVICE)])
+    board.report(POOL, "gone too", False)
+    board.keep([(POOL, DEVICE), (POOL, "gone too")])
+    assert set(rows(database.path)) == {DEVICE, "gone too"}
+    again = HealthBoard("toy.example.com")
+    again.keep([(POOL, DEVICE)])
+    again.open(database)
     assert set(rows(database.path)) == {DEVICE}
-    assert [one.device for one in board.devices()] == [DEVICE]
+    assert [one.device for one in again.devices()] == [DEVICE]
 
 
 def test_what_cannot_be_saved_still_counts_is_told_once_and_saved_later(

@@ -127,6 +127,7 @@ class HealthBoard:
         self._lock = threading.Lock()
         self._devices: dict[_Key, dict[str, _Record]] = {}  # by source
         self._unsaved: set[_Key] = set()
+        self._kept: frozenset[_Key] | None = None  # None: all
         self._telling = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
         self._database: Database | None = None
@@ -184,14 +185,11 @@ class HealthBoard:
         self._settle()
 
     def keep(self, devices: Collection[tuple[str, str]]) -> None:
-        """Forgets all devices, by pool and name, but these."""
+        """There are these devices, by pool and name; what is known of others, now or from before, is forgotten."""
         with self._lock:
-            gone = self._devices.keys() - set(devices)
-            for key in gone:
-                del self._devices[key]
-            self._unsaved |= gone
-        if gone:
-            self._settle()
+            self._kept = frozenset(devices)
+            self._drop_others()
+        self._settle()
 
     def devices(self) -> list[DeviceHealth]:
         """All devices that were ever reported, in order."""
@@ -256,6 +254,14 @@ class HealthBoard:
                     )
                     continue
                 self._devices[pool, device] = {source: _Record(finding, now) for source, finding in findings.items()}
+            self._drop_others()
+
+    def _drop_others(self) -> None:
+        if self._kept is not None:
+            gone = self._devices.keys() - self._kept
+            for key in gone:
+                del self._devices[key]
+            self._unsaved |= gone
 
     def _settle(self) -> None:
         """After a change: it is saved, then told, one change after the other, so that what is told last is what is true."""
