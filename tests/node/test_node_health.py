@@ -115,15 +115,28 @@ def test_a_hung_call_of_nvml_delays_neither_prepare_nor_unprepare(node: Simulate
     node.faults.unlink()
 
 
-def test_the_taint_is_there_from_the_first_slice_after_a_restart(node: SimulatedNode, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_with_a_lost_gpu_changes_nothing_of_its_device(node: SimulatedNode, client: Client) -> None:
     node.faults.write_text(LOST)
     _, second = wait_published(client, lambda _, second: keys(second) == [f"{DRIVER}/gpu-lost"])
-    node.faults.unlink()
-    node.program.stop()
+    claim = allocated(client, "c", result(SECOND, driver=DRIVER, pool=NODE))
+    reference = ClaimReference(claim.namespace, claim.name, claim.uid)
+    node.kubelet.registry.plugin(DRIVER).prepare([reference])
     versions = [one.metadata.resource_version for one in client.list(RESOURCE_SLICES).items]
+    for _ in range(2):
+        node.restart_program()
+        assert [one.metadata.resource_version for one in client.list(RESOURCE_SLICES).items] == versions
+        assert wait_published(client, lambda *_: True)[1] == second
+        assert node.kubelet.health.wait_for(lambda: shown(node, SECOND) == "Unhealthy")
+    node.kubelet.registry.plugin(DRIVER).unprepare([reference])
+
+
+def test_a_gpu_that_recovered_during_a_restart_still_has_to_prove_it(node: SimulatedNode, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.faults.write_text(LOST)
+    _, second = wait_published(client, lambda _, second: keys(second) == [f"{DRIVER}/gpu-lost"])
+    node.program.stop()
+    node.faults.unlink()
     monkeypatch.setattr(health, "RECOVERING", Patience(2, 3600.0))
     node.restart_program()
-    assert [one.metadata.resource_version for one in client.list(RESOURCE_SLICES).items] == versions
     assert wait_published(client, lambda *_: True)[1] == second
 
 

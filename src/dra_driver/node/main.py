@@ -20,10 +20,11 @@ from dra_driver.gpu import attributes
 from dra_driver.gpu import nvml as management_library
 from dra_driver.gpu.faults import FaultWatch
 from dra_driver.gpu.inventory import discover
+from dra_driver.gpu.last_known import LastKnown
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet.health import HealthBoard
-from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
+from dra_driver.kubelet.plugin import BOOT_ID, KubeletPlugin, PluginPaths
 from dra_driver.node.driver import DRIVER, GpuDriver
 from dra_driver.node.settings import NodeSettings
 
@@ -39,7 +40,8 @@ class NodeProgram:
     def __init__(self, settings: NodeSettings, *, real_nodes: bool = True) -> None:
         nvml, paths = _gpus(settings, real_nodes=real_nodes)
         management_library.initialize(nvml)
-        inventory = discover(nvml, paths)
+        self._last_known = LastKnown(settings.plugin_dir / "gpus.json", BOOT_ID.read_text().strip())
+        self._inventory = inventory = self._last_known.complete(discover(nvml, paths), paths)
         for problem in inventory.problems:
             log.error("GPU left out", extra={"problem": str(problem)})
         for gpu in inventory.gpus:
@@ -65,6 +67,7 @@ class NodeProgram:
         """Publishes and serves."""
         self._publish()
         self.plugin.start()
+        self._last_known.save(self._inventory)
 
     def stop(self) -> None:
         """Deregisters and ends; prepared claims stay prepared."""
