@@ -13,6 +13,7 @@ import msgspec
 
 from dra_driver.daemon.paths import HostPaths
 from dra_driver.gpu.inventory import Gpu, Inventory
+from dra_driver.kubelet.files import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +52,8 @@ class LastKnown:
 
     def save(self, inventory: Inventory) -> None:
         """Writes the GPUs down, broken ones too."""
-        temporary = self._path.with_suffix(".new")
         try:
-            temporary.write_bytes(msgspec.json.encode(_Content(self._boot_id, list(inventory.gpus))))
-            temporary.replace(self._path)
+            replace_file(self._path, msgspec.json.encode(_Content(self._boot_id, list(inventory.gpus))))
         except OSError as error:
             log.warning("GPUs cannot be written down, one that breaks is left out after a restart", extra={"error": str(error)})
 

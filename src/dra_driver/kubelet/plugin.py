@@ -85,7 +85,7 @@ class KubeletPlugin:
         self._node = node
         self._paths = paths = paths or PluginPaths.standard(driver.name)
         self._versions = versions
-        self._health = health
+        self._board = health
         self._users = DeviceUsers(processes)
         self._supervisor = Supervisor()
         self._loops: dict[str, Loop] = {}
@@ -136,18 +136,18 @@ class KubeletPlugin:
         sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node)
         self._supervisor.start("sweep", sweep.run)
         self._supervisor.start("watch-host", host_watch.run)
-        if self._health is not None:
-            self._health.open(database)  # now, so that nothing is published without the taints that it had
-            undo(self._health.close)
-            self._supervisor.start("watch-health", self._health.watch)
+        if self._board is not None:
+            self._board.open(database)  # now, so that nothing is published without the taints that it had
+            undo(self._board.close)
+            self._supervisor.start("watch-health", self._board.watch)
         for name, loop in self._loops.items():
             self._supervisor.start(name, loop)
         self._supervisor.start("watch-slices", self.publisher.watch)
         self._supervisor.start("publish-slices", self.publisher.publish, wake=self._interrupt)
         service.add_to(self._service.grpc, keeper, self._versions)
         undo(self._service.stop, STOP_GRACE)
-        if self._health is not None:
-            streams = HealthStreams(self._health)
+        if self._board is not None:
+            streams = HealthStreams(self._board)
             streams.add_to(self._service.grpc)
             undo(streams.close)
         self._service.start()
