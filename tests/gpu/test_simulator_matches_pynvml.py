@@ -10,11 +10,13 @@ import pynvml
 import pytest
 
 from dra_driver.gpu.nvml import Nvml
+from dra_driver.gpu.simulator.faults import FaultFile, FaultyNvml
 from dra_driver.gpu.simulator.nvml import SimulatedNvml
 from dra_driver.gpu.simulator.profile import Profile
 
 FUNCTIONS = sorted(name for name in vars(Nvml) if name.startswith("nvml"))
-OF_A_DEVICE = [name for name in FUNCTIONS if name.startswith("nvmlDevice") and name not in ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")]
+OF_NO_DEVICE: dict[str, list[Any]] = {"nvmlDeviceGetCount": [], "nvmlDeviceGetHandleByIndex": [0], "nvmlDeviceGetHandleByPciBusId": ["0000:1b:00.0"]}
+OF_A_DEVICE = [name for name in FUNCTIONS if name.startswith("nvmlDevice") and name not in OF_NO_DEVICE]
 
 
 def simulated(name: str = "h100-sxm-80gb", *, initialized: bool = True) -> SimulatedNvml:
@@ -39,6 +41,7 @@ def test_every_function_has_pynvml_s_signature(function: str) -> None:
     expected = shape(getattr(pynvml, function))
     assert shape(getattr(Nvml, function), method=True) == expected
     assert shape(getattr(simulated(), function)) == expected
+    assert shape(getattr(FaultyNvml(simulated(), FaultFile(Path("/nowhere"), [])), function)) == expected
 
 
 def test_the_simulator_has_no_function_that_nvml_lacks() -> None:
@@ -87,7 +90,7 @@ def test_enums_are_nvml_s_numbers(profile: str, function: str, value: int) -> No
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name != "nvmlInit"])
 def test_nothing_answers_before_init(function: str) -> None:
     handle = simulated().nvmlDeviceGetHandleByIndex(0)
-    arguments = {"nvmlDeviceGetHandleByIndex": [0]}.get(function, [handle] if function in OF_A_DEVICE else [])
+    arguments = OF_NO_DEVICE.get(function, [handle] if function in OF_A_DEVICE else [])
     with pytest.raises(pynvml.NVMLError_Uninitialized):
         getattr(simulated(initialized=False), function)(*arguments)
 
@@ -96,6 +99,19 @@ def test_nothing_answers_before_init(function: str) -> None:
 def test_an_index_that_does_not_exist_is_an_invalid_argument(index: int) -> None:
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         simulated().nvmlDeviceGetHandleByIndex(index)
+
+
+@pytest.mark.parametrize("spelling", ["0000:43:00.0", "00000000:43:00.0", "0000:43:00.0".upper()])
+def test_a_gpu_is_found_by_its_pci_address(spelling: str) -> None:
+    nvml = simulated()
+    handle = nvml.nvmlDeviceGetHandleByPciBusId(spelling)
+    assert nvml.nvmlDeviceGetUUID(handle) == nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(1))
+
+
+@pytest.mark.parametrize(("address", "error"), [("0000:44:00.0", pynvml.NVMLError_NotFound), ("nonsense", pynvml.NVMLError_InvalidArgument)])
+def test_an_address_that_no_gpu_has(address: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        simulated().nvmlDeviceGetHandleByPciBusId(address)
 
 
 @pytest.mark.parametrize("function", OF_A_DEVICE)

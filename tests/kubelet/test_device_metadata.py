@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from dra_driver.errors import DraError, HostError
 from dra_driver.k8s.client import Client

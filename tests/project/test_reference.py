@@ -13,7 +13,7 @@ from dra_driver.controller.metrics import ControllerMetrics
 from dra_driver.controller.report import MEANINGS, WARNINGS, ClassReport, State
 from dra_driver.controller.settings import ControllerSettings
 from dra_driver.daemon.settings import Settings
-from dra_driver.gpu import attributes
+from dra_driver.gpu import attributes, faults
 from dra_driver.gpu.inventory import discover
 from dra_driver.gpu.nvml import initialize
 from dra_driver.gpu.simulator import simulate
@@ -23,6 +23,7 @@ from dra_driver.k8s.objects.resource import DeviceRequestAllocationResult
 from dra_driver.kubelet import metadata
 from dra_driver.kubelet.cdi import ContainerEdits
 from dra_driver.kubelet.driver import DeviceMetadata, Plan, PlannedDevice
+from dra_driver.kubelet.health import UNMONITORED
 from dra_driver.kubelet.journal import ClaimKey
 from dra_driver.node.driver import DRIVER
 from dra_driver.node.settings import NodeSettings
@@ -54,6 +55,10 @@ def test_every_attribute_and_capacity_is_there_with_its_type(tmp_path: Path) -> 
     listed = [[re.sub("`", "", row[0]), *row[1:]] for row in rows("Attributes and capacities of a GPU")]
     assert {row[0]: row[1] for row in listed if len(row) == 4} == {name: kind.rstrip("_") for name, kind in published.items()}
     assert {row[0] for row in listed if len(row) == 3} == set(device.capacity)
+
+
+def test_every_taint_is_there() -> None:
+    assert [row[0] for row in rows("Health of a GPU")] == [f"`{DRIVER}/{reason}`" for reason in (faults.LOST, faults.NOT_ANSWERING, UNMONITORED)]
 
 
 def test_every_state_of_a_class_is_there_with_its_type_and_meaning() -> None:

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
 
-from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc, plugin_registration_pb2
+from dra_driver.kubelet._proto import (
+    dra_health_v1_pb2,
+    dra_health_v1_pb2_grpc,
+    dra_health_v1alpha1_pb2,
+    dra_health_v1alpha1_pb2_grpc,
+    dra_v1_pb2,
+    dra_v1_pb2_grpc,
+    dra_v1beta1_pb2,
+    dra_v1beta1_pb2_grpc,
+    plugin_registration_pb2,
+)
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_grpc
 
 VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 
 
 class FakePlugin:
-    """Serves both sockets until `stop`. `answer` may be replaced: it gets the module of messages, the method and the request."""
+    """Serves both sockets until `stop`. `answer` may be replaced: it gets the module of messages, the method and the request.
+
+    With `health`, which gets the module of messages and yields responses, DRAResourceHealth is served as well.
+    """
 
     def __init__(
         self, root: Path, name: str = "gpu.example.com", *, instance: str = "", versions: tuple[str, ...] = VERSIONS, plugin_type: str = "DRAPlugin"
@@ -35,6 +48,7 @@ class FakePlugin:
         self.refuse_status = False
         self.hold_info = threading.Event()
         self.hold_info.set()
+        self.health: Callable[[Any], Iterator[Any]] | None = None
         self.answer: Callable[[Any, str, Any], Any] = self.succeed
         self._service = grpc.server(ThreadPoolExecutor(4))
         self._registration = grpc.server(ThreadPoolExecutor(4))
@@ -42,6 +56,10 @@ class FakePlugin:
     def start(self) -> Self:
         dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_Dra(self, dra_v1_pb2), self._service)  # type: ignore[arg-type]
         dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(_Dra(self, dra_v1beta1_pb2), self._service)  # type: ignore[arg-type]
+        if self.health is not None:
+            dra_health_v1_pb2_grpc.add_DRAResourceHealthServicer_to_server(_Health(self.health, dra_health_v1_pb2), self._service)  # type: ignore[arg-type]
+            alpha = _Health(self.health, dra_health_v1alpha1_pb2)
+            dra_health_v1alpha1_pb2_grpc.add_DRAResourceHealthServicer_to_server(alpha, self._service)  # type: ignore[arg-type]
         registration_grpc.add_RegistrationServicer_to_server(_Registration(self), self._registration)
         self._service.add_insecure_port(f"unix:{self.endpoint}")
         self._service.start()
@@ -103,6 +121,15 @@ class _Dra:
             return self._plugin.answer(self._messages, method, request)
         except RuntimeError as error:
             context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+
+class _Health:
+    def __init__(self, responses: Callable[[Any], Iterator[Any]], messages: Any) -> None:
+        self._responses = responses
+        self._messages = messages
+
+    def NodeWatchResources(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        return self._responses(self._messages)
 
 
 class _Registration(registration_grpc.RegistrationServicer):

@@ -88,12 +88,13 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuProblem(msgspec.Struct, frozen=True):
-    """A GPU that NVML counts but that could not be read, with what is known of its identity."""
+    """A GPU that NVML counts but that is not in the inventory, with what is known of its identity. `broken`: it could not be read."""
 
     index: int
     pci_bus_id: str | None
     uuid: str | None
     reason: str
+    broken: bool = True
 
     def __str__(self) -> str:
         return f"GPU {self.uuid or self.index} at PCI {self.pci_bus_id or 'unknown'}: {self.reason}"
@@ -140,7 +141,8 @@ def _read(nvml: Nvml, paths: HostPaths, index: int, driver_version: str, cuda_dr
         return GpuProblem(index, pci_bus_id, uuid, str(error))
     if mig_mode is not None and mig_mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         # CUDA cannot use such a GPU as a whole, only the MIG devices on it.
-        return GpuProblem(index, pci_bus_id, uuid, "is in MIG mode, and MIG devices are not supported yet; switch it off with nvidia-smi -mig 0")
+        reason = "is in MIG mode, and MIG devices are not supported yet; switch it off with nvidia-smi -mig 0"
+        return GpuProblem(index, pci_bus_id, uuid, reason, broken=False)
     return Gpu(
         uuid=uuid,
         pci_bus_id=pci_bus_id,

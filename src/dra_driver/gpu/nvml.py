@@ -37,6 +37,9 @@ class Nvml(Protocol):
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
         """The index may change with every boot."""
 
+    def nvmlDeviceGetHandleByPciBusId(self, pciBusId: str) -> Any:  # noqa: N803
+        """As dddd:bb:dd.f. The only way that other GPUs do not matter for: by UUID it fails as soon as any GPU is lost."""
+
     def nvmlDeviceGetUUID(self, handle: Any) -> str:
         """GPU-<uuid>: the identity."""
 

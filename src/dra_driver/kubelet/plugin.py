@@ -1,8 +1,8 @@
 """A kubelet plugin: sockets, registration, claims and slices of one driver, put together and in the right order.
 
-Start: place among the instances → journal → repaired CDI files → slices → service socket → registrar socket, so that the kubelet never finds a
-registrar whose service is not there. Stop: the registrar's socket goes first, the service ends when the kubelet has let go of it, then the loops.
-Slices stay for the next instance.
+Start: place among the instances → journal → repaired CDI files → known health → slices → service socket → registrar socket, so that the kubelet
+never finds a registrar whose service is not there. Stop: the registrar's socket goes first, the service ends when the kubelet has let go of it, then
+the loops. Slices stay for the next instance.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from grpc_health.v1.health import HealthServicer
 
 from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.signals import EndSignals
-from dra_driver.daemon.supervisor import STUCK, Supervisor
+from dra_driver.daemon.supervisor import STUCK, Loop, Supervisor
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import HostError, JournalError
 from dra_driver.k8s.client import Client
-from dra_driver.kubelet import publisher, service
+from dra_driver.kubelet import health_service, publisher, service
 from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 from dra_driver.kubelet._proto import plugin_registration_pb2 as registration_pb2
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_pb2_grpc
@@ -34,6 +34,8 @@ from dra_driver.kubelet.claims import ClaimKeeper
 from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
+from dra_driver.kubelet.health import HealthBoard
+from dra_driver.kubelet.health_service import HealthStreams
 from dra_driver.kubelet.host_watch import HostWatch
 from dra_driver.kubelet.instance import Instance
 from dra_driver.kubelet.journal import Journal
@@ -76,8 +78,9 @@ class KubeletPlugin:
     """One driver on one node. Stopping it closes `client`. Without `paths` the directories are the standard ones.
 
     `instance` is the UID of this pod: two of them may be alive at a time, one to take over from the other; without it there is one only.
-    `versions` are the DRAPlugin versions to serve, the most wanted first; `processes` is the host's /proc, without which no device of a lost claim is
-    ever freed; `interceptors` see every call of the kubelet. `probes` and `metrics` are for the program's port.
+    `versions` are the DRAPlugin versions to serve, the most wanted first; with `health`, DRAResourceHealth is served too. `processes` is the host's
+    /proc, without which no device of a lost claim is ever freed; `interceptors` see every call of the kubelet. `probes` and `metrics` are for the
+    program's port.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class KubeletPlugin:
         paths: PluginPaths | None = None,
         instance: str = "",
         versions: Sequence[str] = service.VERSIONS,
+        health: HealthBoard | None = None,
         processes: Path | None = None,
         interceptors: Sequence[grpc.ServerInterceptor] = (),
     ) -> None:
@@ -97,16 +101,19 @@ class KubeletPlugin:
         self._node = node
         self._paths = paths = paths or PluginPaths.standard(driver.name)
         self._versions = versions
+        self._board = health
         self._users = DeviceUsers(processes)
         self._undo = ExitStack()
         self.probes = Probes()
         self.metrics = PluginMetrics()
         self._supervisor = Supervisor(probes=self.probes)
+        self._loops: dict[str, Loop] = {}
         self.instance = Instance(driver.name, instance, plugin=paths.plugin, registry=paths.registry)
         sockets = self.instance.sockets
         self._service = SocketServer(sockets.service, workers=service.WORKERS, interceptors=[CallMeter(self.metrics), *interceptors])
         self._registry = SocketServer(sockets.registrar, workers=REGISTRAR_WORKERS, interceptors=interceptors)
-        self.registrar = Registrar(driver.name, sockets.service, versions, accepted=self._accepted)
+        services = [*versions, *(health_service.VERSIONS if health else ())]
+        self.registrar = Registrar(driver.name, sockets.service, services, accepted=self._accepted)
         self._health = HealthServicer()
         self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         self.presence = Presence(
@@ -123,6 +130,10 @@ class KubeletPlugin:
         self._database: Database | None = None
         self.publisher = Publisher(client, driver=driver.name, node=node, leads=self.leads)
         self._describe()
+
+    def add_loop(self, name: str, loop: Loop) -> None:
+        """A loop of the driver, which runs as long as the plugin does: to be added before `start`."""
+        self._loops[name] = loop
 
     def start(self) -> None:
         """Serves and registers. HostError, InstanceConflictError or JournalError when this host cannot be used; nothing is left behind then.
@@ -171,6 +182,12 @@ class KubeletPlugin:
         sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node, leads=self.leads, observer=self.metrics)
         watch("sweep", sweep.run)
         watch("watch-host", host_watch.run)
+        if self._board is not None:
+            self._board.open(database, self.leads)  # now, so that nothing is published without the taints that it had
+            undo(self._board.close)
+            watch("watch-health", self._board.watch)
+        for name, loop in self._loops.items():
+            watch(name, loop)
         watch("watch-slices", self.publisher.watch, limit=math.inf)
         watch("publish-slices", self.publisher.publish, wake=self._interrupt, limit=publisher.RESYNC + STUCK)
         if self._lease is not None:
@@ -179,6 +196,10 @@ class KubeletPlugin:
         self._service.add(partial(health_pb2_grpc.add_HealthServicer_to_server, self._health))
         self._registry.add(partial(registration_pb2_grpc.add_RegistrationServicer_to_server, self.registrar))
         undo(self._service.stop, STREAMS_GRACE)
+        if self._board is not None:
+            streams = HealthStreams(self._board)
+            self._service.add(streams.add_to)
+            undo(streams.close)
         undo(self._registry.stop, 0)
         undo(self._leave)
         self.presence.appear()

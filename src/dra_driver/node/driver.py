@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import msgspec
+
 from dra_driver.daemon.paths import HostPaths
 from dra_driver.errors import ClaimError, UnsupportedRequestError
 from dra_driver.gpu import container_edits, driver_files
 from dra_driver.gpu.attributes import device
 from dra_driver.gpu.inventory import Gpu, Inventory
-from dra_driver.k8s.objects.resource import Device, DeviceAllocationResult, DeviceRequestAllocationResult
+from dra_driver.k8s.objects.resource import Device, DeviceAllocationResult, DeviceRequestAllocationResult, DeviceTaint
 from dra_driver.kubelet import requests
 from dra_driver.kubelet.driver import DeviceMetadata, Driver, Plan, PlannedDevice
 
@@ -28,9 +32,12 @@ class GpuDriver(Driver):
         self._gpus = {gpu.name: gpu for gpu in inventory.gpus}
         self._metadata = {gpu.name: DeviceMetadata(device(gpu).attributes) for gpu in inventory.gpus}
 
-    def devices(self) -> list[Device]:
-        """The pool's devices, in the order of their PCI addresses."""
-        return [device(gpu) for gpu in self._inventory.gpus]
+    def devices(self, taints: Callable[[str, str], Sequence[DeviceTaint]] = lambda _pool, _device: ()) -> list[Device]:
+        """The pool's devices, in the order of their PCI addresses, with the taints that they have now.
+
+        An unhealthy GPU stays, with the attributes that it had: a selector that reads a missing name ends the scheduling of its pod everywhere.
+        """
+        return [msgspec.structs.replace(device(gpu), taints=list(taints(self._pool, gpu.name))) for gpu in self._inventory.gpus]
 
     def plan(self, allocation: DeviceAllocationResult) -> Plan:
         """Whole GPUs: their device nodes and the driver's libraries, as they are on the host now. No NVML call."""

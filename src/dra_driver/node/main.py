@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from dra_driver.daemon import logs
 from dra_driver.daemon.metrics import MetricsServer
@@ -18,12 +19,15 @@ from dra_driver.daemon.settings import effective, parse
 from dra_driver.errors import DraError, SettingsError
 from dra_driver.gpu import attributes
 from dra_driver.gpu import nvml as management_library
+from dra_driver.gpu.faults import FaultWatch
 from dra_driver.gpu.inventory import discover
+from dra_driver.gpu.last_known import LastKnown
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet.device_users import host_processes
-from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
-from dra_driver.node.driver import GpuDriver
+from dra_driver.kubelet.health import HealthBoard
+from dra_driver.kubelet.plugin import BOOT_ID, KubeletPlugin, PluginPaths
+from dra_driver.node.driver import DRIVER, GpuDriver
 from dra_driver.node.settings import NodeSettings
 
 log = logging.getLogger(__name__)
@@ -38,7 +42,8 @@ class NodeProgram:
     def __init__(self, settings: NodeSettings, *, real_nodes: bool = True) -> None:
         nvml, paths = _gpus(settings, real_nodes=real_nodes)
         management_library.initialize(nvml)
-        inventory = discover(nvml, paths)
+        self._last_known = LastKnown(settings.plugin_dir / "gpus.json", BOOT_ID.read_text().strip())
+        self._inventory = inventory = self._last_known.complete(discover(nvml, paths), paths)
         for problem in inventory.problems:
             log.error("GPU left out", extra={"problem": str(problem)})
         for gpu in inventory.gpus:
@@ -46,6 +51,9 @@ class NodeProgram:
                 log.warning("attribute left out", extra={"problem": reading})
         self._driver = GpuDriver(settings.node_name, inventory, paths)
         self._client = Client(settings.connection(), USER_AGENT)
+        self._health = HealthBoard(DRIVER, effect=settings.unhealthy_effect)
+        self._health.keep([(settings.node_name, gpu.name) for gpu in inventory.gpus])
+        self._health.listen(self._publish)
         self.plugin = KubeletPlugin(
             self._driver,
             self._client,
@@ -54,17 +62,24 @@ class NodeProgram:
             instance=settings.pod_uid,
             versions=settings.dra_versions.split(","),
             processes=settings.proc_mount or host_processes(),
+            health=self._health,
         )
+        faults = FaultWatch(nvml, inventory.gpus, partial(self._health.report, settings.node_name), leads=lambda: self._health.leads)
+        self.plugin.add_loop("watch-gpus", faults.run)
 
     def start(self) -> None:
         """Publishes and serves."""
-        self.plugin.publisher.set_devices(self._driver.devices())
+        self._publish()
         self.plugin.start()
+        self._last_known.save(self._inventory)
 
     def stop(self) -> None:
         """Deregisters and ends; prepared claims stay prepared."""
         self.plugin.stop()
         self._client.close()
+
+    def _publish(self) -> None:
+        self.plugin.publisher.set_devices(self._driver.devices(self._health.taints))
 
 
 def _gpus(settings: NodeSettings, *, real_nodes: bool) -> tuple[Nvml, HostPaths]:
@@ -72,7 +87,15 @@ def _gpus(settings: NodeSettings, *, real_nodes: bool) -> tuple[Nvml, HostPaths]
     if settings.simulate:
         from dra_driver.gpu.simulator import simulate  # noqa: PLC0415  only here, so that a real node never loads it
 
-        return simulate(settings.simulate, root, host_root=host_root, gpus=settings.simulate_gpus, seed=settings.node_name, real_nodes=real_nodes)
+        return simulate(
+            settings.simulate,
+            root,
+            host_root=host_root,
+            gpus=settings.simulate_gpus,
+            seed=settings.node_name,
+            real_nodes=real_nodes,
+            faults=settings.simulate_faults,
+        )
     return management_library.load(root), RealHostPaths(root, host_root)
 
 

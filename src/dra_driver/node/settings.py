@@ -53,6 +53,14 @@ class NodeSettings(ApiServerSettings):
     cdi_dir: Path = setting("directory in which the container runtime looks for CDI specs", absolute_path, Path("/var/run/cdi"))
     dra_versions: str = setting("DRAPlugin versions to serve, the most wanted first", _versions, ",".join(service.VERSIONS))
     metrics_port: int = setting("TCP port of /metrics, /healthz and /readyz; 0 takes a free one and logs it", whole_number(0, 65535), 8080)
+    unhealthy_effect: str = setting(
+        "effect of an unhealthy GPU's taint: NoSchedule, NoExecute (pods that use it are evicted) or None",
+        one_of("NoSchedule", "NoExecute", "None"),
+        "NoSchedule",
+    )
     simulate: str = setting("run on a simulated GPU node with this profile instead of NVML, such as h100-sxm-80gb", str, "")
     simulate_gpus: int | None = setting("number of simulated GPUs instead of the profile's", whole_number(), None)
+    simulate_faults: Path | None = setting(
+        "TOML file that breaks simulated GPUs, read again whenever it changes; it need not exist", absolute_path, None
+    )
     log_level: str = setting("least severity that is logged", one_of(*logs.LEVELS), "info")

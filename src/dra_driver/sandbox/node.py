@@ -25,7 +25,8 @@ START_LIMIT = 30.0
 class SimulatedNode:
     """Kubelet, node program and container runtime of one node.
 
-    `profile` names the simulated machine; `gpus` is how many GPUs it has instead of the profile's. SettingsError: an unknown profile or wrong number.
+    `profile` names the simulated machine; `gpus` is how many GPUs it has instead of the profile's. The file `faults` below `root` breaks them, as
+    `gpu.simulator.faults` tells. SettingsError: an unknown profile or wrong number.
     """
 
     def __init__(self, client: Client, name: str, *, profile: str, gpus: int | None = None, timing: Timing | None = None) -> None:
@@ -34,6 +35,7 @@ class SimulatedNode:
         self._undo = ExitStack()
         # Paths of sockets have 107 bytes, so TMPDIR is not asked.
         self.root = Path(self._undo.enter_context(tempfile.TemporaryDirectory(prefix="dra-", dir="/tmp")))
+        self.faults = self.root / "faults.toml"
         try:
             self.kubelet = StandInKubelet(client, name, self.root, timing=timing)
             flags = {
@@ -44,6 +46,7 @@ class SimulatedNode:
                 "cdi-dir": self.root / "cdi",
                 "api-server": client.server,
                 "simulate": profile,
+                "simulate-faults": self.faults,
                 **({} if gpus is None else {"simulate-gpus": gpus}),
             }
             self.settings = parse(NodeSettings, "simulated node", [f"--{flag}={value}" for flag, value in flags.items()], environment={})

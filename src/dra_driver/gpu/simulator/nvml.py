@@ -11,6 +11,8 @@ from typing import Any
 
 import pynvml
 
+from dra_driver.errors import DeviceError
+from dra_driver.gpu import pci
 from dra_driver.gpu.simulator.profile import Profile, SimulatedGpu
 
 _MIB = 1024 * 1024
@@ -51,6 +53,18 @@ class SimulatedNvml:
         if not 0 <= index < len(self._gpus):
             raise pynvml.NVMLError_InvalidArgument
         return ctypes.cast(index + 1, pynvml.c_nvmlDevice_t)
+
+    def nvmlDeviceGetHandleByPciBusId(self, pciBusId: str) -> Any:  # noqa: N803
+        """In any spelling of the address."""
+        self._require_initialized()
+        try:
+            address = pci.canonical(pciBusId)
+        except DeviceError as error:
+            raise pynvml.NVMLError_InvalidArgument from error
+        for index, gpu in enumerate(self._gpus):
+            if gpu.slot.pci == address:
+                return self.nvmlDeviceGetHandleByIndex(index)
+        raise pynvml.NVMLError_NotFound
 
     def nvmlDeviceGetUUID(self, handle: Any) -> str:
         """Of this node's GPU."""

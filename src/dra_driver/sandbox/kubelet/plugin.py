@@ -1,4 +1,4 @@
-"""One registered instance of a DRA driver, as the kubelet talks to it: v1 or v1beta1 over its service socket."""
+"""One registered instance of a DRA driver, as the kubelet talks to it: v1 or v1beta1 over its service socket, and its health stream."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import grpc
 from dra_driver.errors import ClaimRetryError
 from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 from dra_driver.sandbox.kubelet.calls import CallRecorder
+from dra_driver.sandbox.kubelet.health import HealthCache, HealthWatch
+from dra_driver.sandbox.kubelet.release import Release
+from dra_driver.sandbox.kubelet.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class DraPlugin:
         self.endpoint = endpoint
         self.service = service
         self.connected = False
+        self.health: HealthWatch | None = None
         self._messages = SERVICES[service].messages
         self._timeout = timeout
         self._channel = unix_channel(endpoint)
@@ -83,9 +87,15 @@ class DraPlugin:
         before, self.connected = self.connected, is_connected(self._channel)
         return before != self.connected
 
+    def watch_health(self, service: str, cache: HealthCache, *, release: Release, timing: Timing) -> None:
+        """Keeps a health stream open until `close`."""
+        self.health = HealthWatch(self._channel, self.driver, service, cache, release=release, timing=timing)
+
     def close(self) -> None:
         """Ends the connection; running calls are cancelled."""
         self._channel.close()
+        if self.health is not None:
+            self.health.close()
 
     def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, tuple[PreparedDevice, ...]]:
         """NodePrepareResources; the devices of each claim by its UID.

@@ -23,7 +23,9 @@ from dra_driver.errors import ClaimRetryError, DraError
 from dra_driver.kubelet._proto import plugin_registration_pb2 as messages
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as services
 from dra_driver.sandbox.kubelet.calls import CallRecorder
+from dra_driver.sandbox.kubelet.health import HealthCache
 from dra_driver.sandbox.kubelet.plugin import SERVICES, DraPlugin, is_connected, rpc_error_text, unix_channel
+from dra_driver.sandbox.kubelet.release import Release
 from dra_driver.sandbox.kubelet.timing import Timing
 
 log = logging.getLogger(__name__)
@@ -57,9 +59,11 @@ class _Backoff:
 class PluginRegistry:
     """The plugins of one registry directory. `reconcile` is called by one thread, the rest by any."""
 
-    def __init__(self, directory: Path, *, recorder: CallRecorder, timing: Timing) -> None:
+    def __init__(self, directory: Path, *, recorder: CallRecorder, timing: Timing, release: Release, health: HealthCache) -> None:
         self._directory = directory
         self._recorder = recorder
+        self._release = release
+        self._health = health
         self._timing = timing
         self._executor = ThreadPoolExecutor(max_workers=8, thread_name_prefix="kubelet-registration")
         self._closing = threading.Event()
@@ -211,6 +215,8 @@ class PluginRegistry:
                 reason = f"endpoint {endpoint} already registered for DRA driver plugin {info.name}"
                 raise RegistrationError(f"RegisterPlugin error -- plugin registration failed with err: {reason}")
             plugin = DraPlugin(info.name, endpoint, service, recorder=self._recorder, timeout=self._timing.call)
+            if health_service := self._release.health_service(info.supported_versions):
+                plugin.watch_health(health_service, self._health, release=self._release, timing=self._timing)
             plugin.look()
             self._registered[socket] = plugin
         log.info("plugin registered", extra={"driver": info.name, "endpoint": endpoint, "service": service})

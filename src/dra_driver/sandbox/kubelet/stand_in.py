@@ -1,4 +1,5 @@
-"""A kubelet as far as a DRA driver sees it: the behaviour of Kubernetes 1.37 (contract: pkg/kubelet/cm/dra and pkg/kubelet/pluginmanager).
+"""A kubelet as far as a DRA driver sees it (contract: pkg/kubelet/cm/dra and pkg/kubelet/pluginmanager): the behaviour of Kubernetes 1.37, where
+`release` does not say otherwise.
 
 There is one way in and out for a pod: `prepare_pod`, `cdi_device_ids` for each container, `unprepare_pod`. Everything that a driver is asked goes
 over the sockets that it placed into the registry directory, and is kept in `calls`. The stand-in knows nothing of GPUs, and no pods but those that it
@@ -20,8 +21,10 @@ from dra_driver.k8s.objects.core import Container, Pod, PodResourceClaim
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, ResourceClaim
 from dra_driver.sandbox.kubelet.calls import Call, CallRecorder
 from dra_driver.sandbox.kubelet.claims import ClaimCache, ClaimInfo
+from dra_driver.sandbox.kubelet.health import HealthCache
 from dra_driver.sandbox.kubelet.plugin import ClaimReference, DraPlugin, PreparedDevice
 from dra_driver.sandbox.kubelet.registry import PluginRegistry
+from dra_driver.sandbox.kubelet.release import RELEASES
 from dra_driver.sandbox.kubelet.slice_wiper import SliceWiper
 from dra_driver.sandbox.kubelet.timing import Timing
 
@@ -29,14 +32,19 @@ log = logging.getLogger(__name__)
 
 
 class StandInKubelet:
-    """One node's kubelet. `root` is its directory (of a real one: /var/lib/kubelet); plugins register below `registry_directory`."""
+    """One node's kubelet. `root` is its directory (of a real one: /var/lib/kubelet); plugins register below `registry_directory`.
 
-    def __init__(self, client: Client, node_name: str, root: Path, *, timing: Timing | None = None) -> None:
+    `release` is one of RELEASES. `health` is what it knows of the health of devices.
+    """
+
+    def __init__(self, client: Client, node_name: str, root: Path, *, timing: Timing | None = None, release: str = "1.37") -> None:
         self.registry_directory = root / "plugins_registry"
         self.plugins_directory = root / "plugins"
         self._client = client
         self._node_name = node_name
         self._timing = timing or Timing()
+        self._release = RELEASES[release]
+        self.health = HealthCache()
         self._recorder = CallRecorder()
         self._claims = ClaimCache(root)
         self._stop = threading.Event()
@@ -59,7 +67,9 @@ class StandInKubelet:
         for directory in (self.registry_directory, self.plugins_directory):
             directory.mkdir(parents=True, exist_ok=True)
         self._claims.load()
-        self._registry = PluginRegistry(self.registry_directory, recorder=self._recorder, timing=self._timing)
+        self._registry = PluginRegistry(
+            self.registry_directory, recorder=self._recorder, timing=self._timing, release=self._release, health=self.health
+        )
         self._wiper = SliceWiper(self._client, self._node_name, timing=self._timing)
         self._wiper.wipe()
         self._stop = threading.Event()

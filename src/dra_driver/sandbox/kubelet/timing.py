@@ -14,6 +14,7 @@ class Timing:
     get_info: float = 1.0
     notify: float = 5.0
     call: float = 45.0
+    health_retry: float = 5.0
     backoff: float = 0.5
     backoff_limit: float = 122.0
     wiping_delay: float = 30.0
