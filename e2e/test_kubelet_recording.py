@@ -35,7 +35,7 @@ def test_the_recording_is_what_the_real_kubelet_does(process_nodes: dict[str, Pr
     driver = node.node.spawn(
         [*command, f"--token={node.token_file}", f"--record={record}"],
         log=node.cluster.settings.log / "recorded-driver.log",
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([f"{root}/src", root])},
     )
 
     def lines() -> list[dict[str, object]]:
