@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ from dra_driver.daemon import logs
 from dra_driver.daemon.metrics import MetricsServer
 from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.settings import effective, parse
+from dra_driver.daemon.signals import EndSignals
 from dra_driver.daemon.supervisor import Supervisor
 from dra_driver.errors import DraError, SettingsError
 from dra_driver.k8s.client import Client
@@ -21,7 +21,6 @@ from dra_driver.k8s.client import Client
 log = logging.getLogger(__name__)
 
 USER_AGENT = "dra-driver-controller"
-END_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 STOP_TIMEOUT = 10.0
 
 
@@ -56,15 +55,13 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     logs.configure(settings.log_level)
     log.info("starting", extra={"settings": effective(settings)})
-    # Blocked before any thread starts, and taken by sigwait, whichever thread the kernel would have given them to.
-    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
-    try:
-        program = ControllerProgram(settings)
-    except DraError as error:
-        log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
-        return 2 if isinstance(error, SettingsError) else 1
-    program.start()
-    received = signal.sigwait(END_SIGNALS)
-    log.info("stopping", extra={"signal": signal.Signals(received).name})
-    program.stop()
+    with EndSignals() as end:
+        try:
+            program = ControllerProgram(settings)
+        except DraError as error:
+            log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
+            return 2 if isinstance(error, SettingsError) else 1
+        program.start()
+        log.info("stopping", extra={"signal": end.wait().name})
+        program.stop()
     return 0

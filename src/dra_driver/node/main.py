@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from dra_driver.daemon import logs
 from dra_driver.daemon.metrics import MetricsServer
 from dra_driver.daemon.paths import HostPaths, RealHostPaths
 from dra_driver.daemon.settings import effective, parse
+from dra_driver.daemon.signals import EndSignals
 from dra_driver.errors import DraError, SettingsError
 from dra_driver.gpu import attributes
 from dra_driver.gpu import nvml as management_library
@@ -33,7 +33,6 @@ from dra_driver.node.settings import NodeSettings
 log = logging.getLogger(__name__)
 
 USER_AGENT = "dra-driver-node"
-END_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 class NodeProgram:
@@ -109,18 +108,15 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes plain lines into our log; failures reach us as exceptions
     logs.configure(settings.log_level)
     log.info("starting", extra={"settings": effective(settings)})
-    # Blocked before any thread starts, and taken by sigwait: a handler would not run while the main thread waits and the kernel gave the signal
-    # to a thread of gRPC, as it does to a process that was stopped.
-    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
-    try:
-        program = NodeProgram(settings)
-        port = MetricsServer(settings.metrics_port, program.plugin.probes, program.plugin.metrics)
-        program.start()
-    except DraError as error:
-        log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
-        return 2 if isinstance(error, SettingsError) else 1
-    received = signal.sigwait(END_SIGNALS)
-    log.info("stopping", extra={"signal": signal.Signals(received).name})
-    program.stop()
-    port.close()
+    with EndSignals() as end:
+        try:
+            program = NodeProgram(settings)
+            port = MetricsServer(settings.metrics_port, program.plugin.probes, program.plugin.metrics)
+            program.start()
+        except DraError as error:
+            log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
+            return 2 if isinstance(error, SettingsError) else 1
+        log.info("stopping", extra={"signal": end.wait().name})
+        program.stop()
+        port.close()
     return 0
