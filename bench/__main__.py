@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import dra_driver
 from bench import claims, measures, report
 from bench.contenders import AGAIN, CDI, OURS, SHIPPED, UNTHROTTLED, contenders, prepare_hardware
 from bench.rounds import FEW, HELD, MANY, Bench
@@ -28,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress = Progress()
     try:
         cluster = Cluster.load(options.state)
+        compileall.compile_dir(Path(dra_driver.__file__).parent, quiet=1)  # as in an image; pip has compiled the other packages
         with contextlib.redirect_stdout(sys.stderr):
             peer = build.build_peer(options.cache.absolute(), progress)
             rounds = _run(cluster, peer, progress, count=options.rounds, noise=options.noise)
