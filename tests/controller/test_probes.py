@@ -30,3 +30,12 @@ def test_not_ready_says_why_and_is_no_reason_to_be_killed() -> None:
     assert probes.health().good
     reasons["second"] = ""
     assert probes.readiness().good
+
+
+def test_a_fault_is_for_health_and_a_condition_for_readiness() -> None:
+    probes, lost = Probes(), [""]
+    probes.add_fault("sockets", lambda: lost[0])
+    assert probes.health() == (True, "sockets: ok")
+    lost[0] = "the directory is gone"
+    assert probes.health() == (False, "sockets: the directory is gone")
+    assert probes.readiness().good

@@ -154,6 +154,7 @@ def test_without_an_api_server_it_serves_says_so_once_and_ends_quickly(short: Pa
 HEAVY = {
     *("kubernetes", "typer", "click", "rich", "yaml", "requests", "aiohttp"),  # for people and for kubeconfigs
     *("pydantic", "pydantic_settings", "urllib3", "tenacity"),  # each takes a tenth of the start or of a prepare
+    "prometheus_client",  # as long as nobody asks for metrics
     *("celpy", "re2"),  # the controller evaluates selectors
 }
 

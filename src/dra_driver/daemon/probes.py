@@ -7,7 +7,7 @@ restart, so it is a reason not to be ready.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_driver.daemon.clock import Clock, SystemClock
 
@@ -28,8 +28,7 @@ class Pulse:
         return self._clock.monotonic() - self._since
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The answer to a probe: HTTP 200 or 503, and its lines."""
 
     good: bool

@@ -17,23 +17,27 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dra_driver.errors import HostError, InstanceConflictError
 from dra_driver.kubelet.server import LONGEST_PATH, check_path, is_served
 
 log = logging.getLogger(__name__)
 
-UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,62}")
 PATIENCE = 10.0  # seconds: another instance starts meanwhile, and opens its journal
 PROBED = 1.0  # seconds: somebody may be asking for our lock at this moment, to learn whether we live
 _PAUSE = 0.02
 _POD_UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
-@dataclass(frozen=True)
-class SocketNames:
+def is_uid(text: str) -> bool:
+    """Whether the text can be a pod's UID, and so a part of a file's name: letters, digits and '-', 63 at most, no '-' at the beginning."""
+    return len(text) <= 63 and text.isascii() and text[:1].isalnum() and text.replace("-", "").isalnum()
+
+
+class SocketNames(msgspec.Struct, frozen=True):
     """Where an instance serves and where it registers."""
 
     service: Path
@@ -62,7 +66,7 @@ class Instance:
     """
 
     def __init__(self, driver: str, uid: str, *, plugin: Path, registry: Path) -> None:
-        if uid and not UID.fullmatch(uid):
+        if uid and not is_uid(uid):
             raise HostError(f"instance {uid!r}: need the pod's UID, letters, digits and '-', 63 at most")
         self.uid = uid
         self.sockets = SocketNames.of(driver, uid, plugin=plugin, registry=registry)

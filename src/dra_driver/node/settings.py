@@ -9,7 +9,8 @@ from dra_driver.daemon import logs
 from dra_driver.daemon.settings import absolute_path, one_of, setting, whole_number
 from dra_driver.k8s import names
 from dra_driver.k8s.settings import ApiServerSettings
-from dra_driver.kubelet import instance, service
+from dra_driver.kubelet import service
+from dra_driver.kubelet.instance import is_uid
 
 
 def _versions(text: str) -> str:
@@ -26,7 +27,7 @@ def _node_name(text: str) -> str:
 
 
 def _pod_uid(text: str) -> str:
-    if text and not instance.UID.fullmatch(text):
+    if text and not is_uid(text):
         raise ValueError("must be a pod's UID: letters, digits and '-', 63 at most")
     return text
 
