@@ -44,7 +44,12 @@ class ProcessGpuNode(GpuNode):
         """Starts the program; returns at once."""
         self.node.root.mkdir(parents=True, exist_ok=True)
         self._renew_token()
-        command = [
+        self._log_begin = self.log.stat().st_size if self.log.exists() else 0
+        self.process = self.node.spawn(self.command(), log=self.log)
+
+    def command(self) -> list[str]:
+        """What runs on the node."""
+        return [
             str(Path(sys.executable).with_name("dra-driver")),
             "node",
             f"--node-name={self.name}",
@@ -54,10 +59,9 @@ class ProcessGpuNode(GpuNode):
             f"--simulate={self.profile}",
             f"--driver-root={DRIVER_ROOT}",
             "--log-level=debug",
+            "--proc-mount=/proc",  # all processes of the node, which is no whole machine
             *self.flags,
         ]
-        self._log_begin = self.log.stat().st_size if self.log.exists() else 0
-        self.process = self.node.spawn(command, log=self.log)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ends the program; returns its exit status."""
