@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import signal
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
+from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc
+from dra_driver.kubelet.server import dial, is_served
 from dra_driver.node.driver import DRIVER
 from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.kubelet.stand_in import StandInKubelet
@@ -79,3 +84,28 @@ def test_a_program_that_runs_says_so_in_numbers(port: int) -> None:
     assert samples["dra_driver_leads",] == 1
     assert samples["dra_driver_prepared_claims",] == 0
     assert samples["process_resident_memory_bytes",] > 0
+
+
+def test_a_signal_ends_it_soon_whatever_hangs() -> None:
+    """A call that waits for an API server that does not answer, an open stream, and a client that never lets go."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="dra") as directory, ApiServer() as api:
+        short = Path(directory)
+        (short / "registry").mkdir()
+        program = Running(flags(short, api_server=api.url))
+        program.wait_for("metrics and probes served")
+        path = short / "plugin" / "dra.sock"
+        until(lambda: is_served(path))
+        slow = api.hang("GET", "resourceclaims", times=None)
+        with dial(path) as channel:
+            stream = iter(cast("Any", health_pb2_grpc.HealthStub(channel)).Watch(health_pb2.HealthCheckRequest()))
+            assert next(stream).status == health_pb2.HealthCheckResponse.SERVING
+            request = dra_v1_pb2.NodePrepareResourcesRequest()
+            request.claims.add(namespace="default", name="c", uid="u")
+            call = dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=60)
+            assert api.wait_for(lambda: slow.hits == 1)
+            began = time.monotonic()
+            assert program.end(signal.SIGTERM) == 0
+            assert time.monotonic() - began < 15
+            assert call.exception(20) is not None
+        slow.release()
+        assert not list(short.rglob("*.sock"))

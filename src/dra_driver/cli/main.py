@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -18,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with _loading():
             from dra_driver.node.main import main as node  # noqa: PLC0415  without rich and typer
 
-        sys.exit(node(given[1:]))
+        _exit(node(given[1:]))
     if given[:1] == ["controller"]:
         with _loading():
             from dra_driver.controller.main import main as controller  # noqa: PLC0415
@@ -27,6 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from dra_driver.cli.people import app  # noqa: PLC0415  rich and typer cost a node program memory
 
     app(given, prog_name="dra-driver")
+
+
+def _exit(status: int) -> NoReturn:
+    """Ends the process now. An ordinary exit waits for every thread, also for one in a call of NVML or of the API server that never returns."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 @contextlib.contextmanager
