@@ -72,7 +72,7 @@ class Traffic:
 
     def _live(self, name: str) -> None:
         began = time.monotonic()
-        self.kube.create(pod(self.namespace, name, [claim_ref("gpu", template="one-gpu")], node=self.node, grace=0))
+        self.kube.create(pod(self.namespace, name, [claim_ref("gpu", template="one-gpu")], node=self.node))
         self.kube.wait_running_after_a_failure(self.namespace, name)
         self.slowest = max(self.slowest, time.monotonic() - began)
         self.kube.delete("Pod", name, self.namespace)
