@@ -30,7 +30,7 @@ def become(version: str) -> None:
             found[-1] = msgspec.structs.replace(found[-1], taints=[*found[-1].taints, DeviceTaint(key=TAINT, effect="NoSchedule")])
         return found
 
-    GpuDriver.devices = of_this_version  # type: ignore[method-assign]
+    GpuDriver.devices = of_this_version  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

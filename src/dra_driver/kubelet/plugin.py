@@ -25,7 +25,7 @@ from dra_driver.daemon.supervisor import STUCK, Loop, Supervisor
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import HostError, JournalError
 from dra_driver.k8s.client import Client
-from dra_driver.kubelet import health_service, publisher, service
+from dra_driver.kubelet import health_service, publisher, service, sweep
 from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 from dra_driver.kubelet._proto import plugin_registration_pb2 as registration_pb2
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_pb2_grpc
@@ -79,8 +79,8 @@ class KubeletPlugin:
 
     `instance` is the UID of this pod: two of them may be alive at a time, one to take over from the other; without it there is one only.
     `versions` are the DRAPlugin versions to serve, the most wanted first; with `health`, DRAResourceHealth is served too. `processes` is the host's
-    /proc, without which no device of a lost claim is ever freed; `interceptors` see every call of the kubelet. `probes` and `metrics` are for the
-    program's port.
+    /proc, without which no device of a lost claim is ever freed, and `sweep_grace` the number of seconds after which one may be. `interceptors` see
+    every call of the kubelet. `probes` and `metrics` are for the program's port.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class KubeletPlugin:
         versions: Sequence[str] = service.VERSIONS,
         health: HealthBoard | None = None,
         processes: Path | None = None,
+        sweep_grace: float = sweep.GRACE,
         interceptors: Sequence[grpc.ServerInterceptor] = (),
     ) -> None:
         self._driver = driver
@@ -103,6 +104,7 @@ class KubeletPlugin:
         self._versions = versions
         self._board = health
         self._users = DeviceUsers(processes)
+        self._sweep_grace = sweep_grace
         self._undo = ExitStack()
         self.probes = Probes()
         self.metrics = PluginMetrics()
@@ -179,8 +181,7 @@ class KubeletPlugin:
         self.presence.look_around()
         self._enter_lease(database)
         undo(self._supervisor.stop, STOP_GRACE)
-        sweep = Sweep(self._driver, self._client, journal, keeper, self._users, node=self._node, leads=self.leads, observer=self.metrics)
-        watch("sweep", sweep.run)
+        watch("sweep", self._sweep(journal, keeper).run)
         watch("watch-host", host_watch.run)
         if self._board is not None:
             self._board.open(database, self.leads)  # now, so that nothing is published without the taints that it had
@@ -204,6 +205,19 @@ class KubeletPlugin:
         undo(self._leave)
         self.presence.appear()
         watch("sockets", self.presence.keep)
+
+    def _sweep(self, journal: Journal, keeper: ClaimKeeper) -> Sweep:
+        return Sweep(
+            self._driver,
+            self._client,
+            journal,
+            keeper,
+            self._users,
+            node=self._node,
+            leads=self.leads,
+            grace=self._sweep_grace,
+            observer=self.metrics,
+        )
 
     def _leave(self) -> None:
         self.presence.leave(lambda: bool(self.metrics.running), successor=bool(self.instance.siblings()))

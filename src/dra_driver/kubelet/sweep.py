@@ -26,7 +26,7 @@ from dra_driver.kubelet.observer import Observer
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 60.0  # seconds between rounds, and up to a fifth more or less
+INTERVAL = 60.0  # seconds between rounds at most, and up to a fifth more or less
 GRACE = 300.0  # seconds for which a claim must have been absent; ten times a pod's usual grace period
 MOST_RELEASES = 4  # in a round, so that a mistake of ours, or of an API server, is noticed before it frees everything
 CALL_DEADLINE = 10.0
@@ -66,6 +66,7 @@ class Sweep:
         self._node = node
         self._leads = leads
         self._grace = grace
+        self._interval = min(INTERVAL, grace / 2)
         self._clock = clock or SystemClock()
         self._observer = observer or Observer()
         self._absent: dict[str, _Absence] = {}
@@ -75,7 +76,7 @@ class Sweep:
         while not stop.is_set():
             if self._leads():
                 self.round()
-            self._clock.wait(stop, INTERVAL * random.uniform(0.8, 1.2))  # noqa: S311  not for secrets
+            self._clock.wait(stop, self._interval * random.uniform(0.8, 1.2))  # noqa: S311  not for secrets
 
     def round(self) -> None:
         """Repairs CDI specs, then looks for each prepared claim once. Ends early when the API server does not answer."""

@@ -62,6 +62,7 @@ class NodeProgram:
             versions=settings.dra_versions.split(","),
             processes=settings.proc_mount or host_processes(),
             health=self._health,
+            sweep_grace=settings.sweep_grace,
         )
         faults = FaultWatch(nvml, inventory.gpus, partial(self._health.report, settings.node_name), leads=lambda: self._health.leads)
         self.plugin.add_loop("watch-gpus", faults.run)
@@ -94,6 +95,7 @@ def _gpus(settings: NodeSettings, *, real_nodes: bool) -> tuple[Nvml, HostPaths]
             seed=settings.node_name,
             real_nodes=real_nodes,
             faults=settings.simulate_faults,
+            numbers=settings.simulate_numbers or (),
         )
     return management_library.load(root), RealHostPaths(root, host_root)
 

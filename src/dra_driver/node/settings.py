@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dra_driver.daemon import logs
+from dra_driver.daemon.paths import DeviceNumbers
 from dra_driver.daemon.settings import absolute_path, one_of, setting, whole_number
 from dra_driver.k8s import names
 from dra_driver.k8s.settings import ApiServerSettings
@@ -32,6 +33,13 @@ def _pod_uid(text: str) -> str:
     return text
 
 
+def _numbers(text: str) -> tuple[DeviceNumbers, ...]:
+    pairs = [pair.split(":") for pair in text.split(",")]
+    if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
+        raise ValueError("must be MAJOR:MINOR, or several with commas between them")
+    return tuple(DeviceNumbers("c", int(major), int(minor)) for major, minor in pairs)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings(ApiServerSettings):
     """The node program of the NVIDIA GPU DRA driver: publishes this node's GPUs and prepares them for pods."""
@@ -53,6 +61,11 @@ class NodeSettings(ApiServerSettings):
     registry_dir: Path = setting("directory in which the kubelet looks for plugins", absolute_path, Path("/var/lib/kubelet/plugins_registry"))
     cdi_dir: Path = setting("directory in which the container runtime looks for CDI specs", absolute_path, Path("/var/run/cdi"))
     dra_versions: str = setting("DRAPlugin versions to serve, the most wanted first", _versions, ",".join(service.VERSIONS))
+    sweep_grace: int = setting(
+        "seconds for which a prepared claim must be gone from the API before its devices may be freed without the kubelet's word",
+        whole_number(1),
+        300,
+    )
     metrics_port: int = setting("TCP port of /metrics, /healthz and /readyz; 0 takes a free one and logs it", whole_number(0, 65535), 8080)
     unhealthy_effect: str = setting(
         "effect of an unhealthy GPU's taint: NoSchedule, NoExecute (pods that use it are evicted) or None",
@@ -63,5 +76,10 @@ class NodeSettings(ApiServerSettings):
     simulate_gpus: int | None = setting("number of simulated GPUs instead of the profile's", whole_number(), None)
     simulate_faults: Path | None = setting(
         "TOML file that breaks simulated GPUs, read again whenever it changes; it need not exist", absolute_path, None
+    )
+    simulate_numbers: tuple[DeviceNumbers, ...] | None = setting(
+        "MAJOR:MINOR of the first simulated GPUs' device nodes, with commas, instead of NVIDIA's: as 1:7 of /dev/full, which containers can open",
+        _numbers,
+        None,
     )
     log_level: str = setting("least severity that is logged", one_of(*logs.LEVELS), "info")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dra_driver.daemon.paths import DeviceNumbers, DriverRoot, device_numbers
@@ -65,22 +66,30 @@ class SimulatedHostPaths(DriverRoot, frozen=True):
 
 
 def build(
-    root: Path, profile: Profile, gpus: tuple[SimulatedGpu, ...], *, host_root: Path | None = None, real_nodes: bool = True
+    root: Path,
+    profile: Profile,
+    gpus: tuple[SimulatedGpu, ...],
+    *,
+    host_root: Path | None = None,
+    real_nodes: bool = True,
+    numbers: Sequence[DeviceNumbers] = (),
 ) -> SimulatedHostPaths:
     """Makes `root` the driver root of a node with these GPUs; a second time it changes nothing, for other GPUs it rebuilds.
 
-    `host_root` is the host's path of `root` where that is another.
+    `host_root` is the host's path of `root` where that is another; `numbers` are those of the first GPUs' device nodes instead of NVIDIA's.
 
     Without `real_nodes`, and where the process may not make device nodes, files stand in for them: enough for a demo, not for a container.
     HostError when `root` cannot be written or holds somebody else's files.
     """
-    make_true(root, {**_devices(gpus), **_user_space(profile, gpus), **_proc(profile, gpus), **_sys(profile, gpus)}, real_nodes=real_nodes)
+    make_true(root, {**_devices(gpus, numbers), **_user_space(profile, gpus), **_proc(profile, gpus), **_sys(profile, gpus)}, real_nodes=real_nodes)
     return SimulatedHostPaths(root, host_root)
 
 
-def _devices(gpus: tuple[SimulatedGpu, ...]) -> dict[str, Entry]:
+def _devices(gpus: tuple[SimulatedGpu, ...], numbers: Sequence[DeviceNumbers]) -> dict[str, Entry]:
+    given = [Node(one.major, one.minor) for one in numbers]
+    nvidia = [Node(_MAJOR, gpu.slot.minor) for gpu in gpus[len(given) :]]
     return {
-        **{f"dev/nvidia{gpu.slot.minor}": Node(_MAJOR, gpu.slot.minor) for gpu in gpus},
+        **{f"dev/nvidia{gpu.slot.minor}": node for gpu, node in zip(gpus, [*given, *nvidia], strict=False)},
         "dev/nvidiactl": Node(_MAJOR, 255),
         "dev/nvidia-modeset": Node(_MAJOR, 254),
         "dev/nvidia-uvm": Node(_UVM_MAJOR, 0),
