@@ -96,12 +96,13 @@ def test_mounts_are_counted_and_shown_only_in_full() -> None:
     status, output = tell(Options("h100-sxm-80gb", gpus=1))
     full_status, full = tell(Options("h100-sxm-80gb", gpus=1, full=True))
     assert (status, full_status) == (0, 0)
-    mounts = full.count('"containerPath": ')
+    mounts = full.count('"containerPath": ') - 1
     assert mounts > 10
-    assert output.count('"containerPath": ') == 1
+    assert output.count('"containerPath": ') == 2, "one of the driver's, and the one with the device's metadata"
     assert f'"... {mounts - 1} more (--full shows them)"' in output
     assert "more (--full" not in full
     assert f"mounted into container main: {mounts} files of the driver\n" in output
+    assert "\n  /var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/gpu/gpu.nvidia.com-metadata.json\n" in output
     assert full.count("\n  /usr/lib/x86_64-linux-gnu/libcuda.so") == 3
     assert "\n  /usr/lib/" not in output
 

@@ -21,6 +21,7 @@ from dra_driver.k8s.objects.resource import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
+from dra_driver.kubelet.metadata import CONTAINER_DIRECTORY
 from dra_driver.sandbox import manifests
 from dra_driver.sandbox.container import StartedContainer
 from dra_driver.sandbox.control_plane import ControlPlane
@@ -199,7 +200,7 @@ class Demo:
             "The Container Device Interface (CDI) is how the kubelet hands devices to the runtime: by name, explained in a file.",
             who="the driver writes it to /var/run/cdi, the kubelet passes the names on",
         )
-        for path in sorted(self._node.settings.cdi_dir.iterdir()):
+        for path in sorted(self._node.settings.cdi_dir.glob("*.json")):
             self._screen.lines(f"{path}:")
             spec = json.loads(path.read_text())
             self._screen.json(spec if self._full else with_one_mount(spec))
@@ -218,9 +219,12 @@ class Demo:
             self._screen.verbatim(*container.environment)
             self._screen.lines(f"device nodes of container {name}:")
             self._screen.lines(*(f"  {node.path}  {node.type} {node.major}:{node.minor}  {node.permissions}" for node in container.device_nodes))
-            self._screen.lines(f"mounted into container {name}: {len(container.mounts)} files of the driver")
+            told = [mount.container_path for mount in container.mounts if mount.container_path.startswith(CONTAINER_DIRECTORY)]
+            files = [mount.container_path for mount in container.mounts if mount.container_path not in told]
+            self._screen.lines(f"mounted into container {name}: {len(files)} files of the driver")
             if self._full:
-                self._screen.lines(*(f"  {mount.container_path}" for mount in container.mounts))
+                self._screen.lines(*(f"  {path}" for path in files))
+            self._screen.lines(f"container {name} can read what its devices are in:", *(f"  {path}" for path in told))
 
     def _unprepare(self, pod: Pod, claim: ResourceClaim) -> None:
         self._screen.step(
@@ -231,7 +235,7 @@ class Demo:
         self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace)
         self._node.kubelet.unprepare_pod(pod)
         self._calls()
-        left = [path.name for path in self._node.settings.cdi_dir.iterdir() if claim.metadata.uid in path.name]
+        left = [path.name for path in self._node.settings.cdi_dir.rglob("*") if claim.metadata.uid in path.name]
         self._screen.lines(f"CDI specs of the claim: {', '.join(left) or 'none'}")
 
     def _release(self, pod: Pod, claim: ResourceClaim) -> None:
