@@ -38,10 +38,11 @@ def test_a_device_is_freed_only_when_no_process_has_it_open(sweeping: ProcessGpu
     wanted = sweeping.devices()[0]["attributes"]["uuid"]["string"]
     kube.apply(template(namespace, "first-gpu", selectors=[f'device.attributes["gpu.nvidia.com"].uuid == "{wanted}"']))
     mark = f"holder-{namespace}"
-    command = f"exec 3< /dev/nvidia[0-9]; while true; do sleep 1; done # {mark}"
+    command = f"exec 3< $(ls /dev/nvidia[0-9]); while true; do sleep 1; done # {mark}"
     kube.create(pod(namespace, "holder", [claim_ref("gpu", template="first-gpu")], node=sweeping.name, command=command))
     kube.wait_running(namespace, "holder")
     (held,) = sweeping.prepared_claims()
+    assert processes_with(mark)
 
     sweeping.node.stop_kubelet()  # so nobody will unprepare the claim
     kube.delete("Pod", "holder", namespace, body=client.V1DeleteOptions(grace_period_seconds=0))
