@@ -115,7 +115,7 @@ class ClaimKeeper:
         uid = entry.claim.uid
         with self._turns.hold([uid]):
             found = self._journal.find(uid)
-            if found is None or found.revision != entry.revision or not still_so():
+            if found is None or (found.revision, found.prepared) != (entry.revision, entry.prepared) or not still_so():
                 return False
             outcome = self.holdings.give_back([entry.claim])[uid]
         self.guard.released()
@@ -191,9 +191,10 @@ class ClaimKeeper:
         outcome = self.release(entry, lambda: True)
         if isinstance(outcome, DraError):
             log.error("half-prepared claim cannot be taken back, its devices stay reserved", extra={"claim": str(entry.claim), "error": str(outcome)})
-        else:
+        elif outcome is None:
             log.warning("half-prepared claim is taken back", extra={"claim": str(entry.claim)})
             self._observer.journal("rolled_back")
+        # Else a living instance was at it, and has ended it by now.
 
     def _report(self, operation: str, claim: ClaimKey, outcome: Prepared | DraError | None) -> None:
         about = {"operation": operation, "claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid}
