@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -98,7 +99,7 @@ def test_the_other_claims_of_the_call_are_prepared_and_keep_their_devices_while_
     patient.prepare(first)
     caller = Asked()
     prepared = in_background(lambda: patient.keeper.prepare([second, third], caller))
-    caller.asked(2)
+    caller.asked(3)  # for each of the two before they are taken, then while one waits
     assert patient.held() == {first.uid: ["toy-0"], third.uid: ["toy-1"]}
     patient.unprepare(first)
     assert {uid: devices(one) for uid, one in prepared().items()} == {second.uid: ["toy-0"], third.uid: ["toy-1"]}  # type: ignore[attr-defined]
@@ -127,6 +128,47 @@ def test_a_caller_that_has_gone_ends_the_wait(patient: Host, client: Client) -> 
     caller.asked(2)
     caller.leave()
     assert isinstance(prepared(), ClaimRetryError)
+
+
+def test_a_caller_that_has_gone_ends_nothing_for_one_who_has_joined(patient: Host, client: Client, boarded: threading.Semaphore) -> None:
+    first, second = allocated(client, "first", result("toy-0")), allocated(client, "second", result("toy-0"))
+    patient.prepare(first)
+    before, after = Asked(), Asked()  # the kubelet restarts in between
+    gone = in_background(lambda: patient.prepare(second, before))
+    before.asked(2)
+    joined = in_background(lambda: patient.prepare(second, after))
+    for _ in range(3):
+        assert boarded.acquire(timeout=10)
+    before.leave()
+    after.asked(1)
+    assert patient.unprepare(first) is None
+    assert devices(joined()) == devices(gone()) == ["toy-0"]  # type: ignore[arg-type]
+
+
+def test_a_claim_that_is_prepared_does_not_wait_for_the_others_of_a_call_of_another_pod(patient: Host, client: Client) -> None:
+    first, second, shared = (allocated(client, name, result(device)) for name, device in (("a", "toy-0"), ("b", "toy-0"), ("c", "toy-1")))
+    patient.prepare(first)
+    caller = Asked()
+    prepared = in_background(lambda: patient.keeper.prepare([second, shared], caller))
+    caller.asked(3)
+    assert devices(patient.prepare(shared, Caller(patience=5))) == ["toy-1"]
+    patient.unprepare(first)
+    assert {uid: devices(one) for uid, one in prepared().items()} == {second.uid: ["toy-0"], shared.uid: ["toy-1"]}  # type: ignore[attr-defined]
+
+
+def test_the_holders_of_all_claims_of_a_call_are_asked_for_at_once(
+    host: Host, client: Client, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders, claims = ([allocated(client, f"{name}{number}", result(f"toy-{number}")) for number in range(8)] for name in ("held", "wants"))
+    host.keeper.prepare(holders)
+    monkeypatch.setattr(guard, "ASK_DEADLINE", 0.5)
+    slow = api.hang("GET", "resourceclaims/held", times=None)
+    began = time.monotonic()
+    errors = host.keeper.prepare(claims)
+    assert time.monotonic() - began < 8 * 0.5
+    assert len(errors) == 8
+    assert all("Its pods are not known" in str(error) for error in errors.values())
+    slow.release()
 
 
 def test_a_call_that_was_given_up_while_the_claim_was_read_prepares_nothing(host: Host, client: Client) -> None:
@@ -193,8 +235,8 @@ def boarded(host: Host, monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     calls = threading.Semaphore(0)
     board = host.keeper._flights.board
 
-    def count(uids: Iterable[str]) -> object:
-        found = board(uids)
+    def count(uids: Iterable[str], waits: Callable[[], bool]) -> object:
+        found = board(uids, waits)
         calls.release()
         return found
 

@@ -82,10 +82,10 @@ class ClaimKeeper:
     def prepare(self, claims: Sequence[ClaimKey], caller: Caller = ANYBODY) -> dict[str, Prepared | DraError]:
         """For each claim, by UID, its devices or why it could not be prepared. Bounded in time: below the kubelet's deadline."""
         end = self._clock.monotonic() + min(PATIENCE, caller.patience)
-        flights, joined = self._flights.board(claim.uid for claim in claims)
+        flights, joined = self._flights.board((claim.uid for claim in claims), caller.waits)
         outcomes: dict[str, Prepared | DraError] = {}
         try:
-            self._prepare([claim for claim in claims if claim.uid in flights], flights, outcomes, end, caller)
+            self._prepare([claim for claim in claims if claim.uid in flights], flights, outcomes, end)
         finally:
             for claim in claims:
                 if claim.uid in flights:
@@ -160,7 +160,6 @@ class ClaimKeeper:
         flights: Mapping[str, Flight[Prepared | DraError]],
         outcomes: dict[str, Prepared | DraError],
         end: float,
-        caller: Caller,
     ) -> None:
         began = self._clock.monotonic()
         wanted = list(claims)
@@ -171,19 +170,22 @@ class ClaimKeeper:
             uids = [one.entry.claim.uid for one in planned]
             with self._turns.line_up(uids) as turn:
                 turn.wait()
-                gone = not caller.waits()
-                late = {uid for uid in uids if gone or flights[uid].overtaken}
+                late = {uid for uid in uids if flights[uid].overtaken or not flights[uid].awaited()}
                 outcomes |= self.holdings.take([one for one in planned if one.entry.claim.uid not in late])
-            outcomes |= {claim.uid: _unwanted(claim, gone) for claim in wanted if claim.uid in late}
+            outcomes |= {claim.uid: _unwanted(claim, flights[claim.uid]) for claim in wanted if claim.uid in late}
             held = {claim: error for claim in wanted if isinstance(error := outcomes[claim.uid], DeviceHeldError)}
+            for claim in wanted:
+                if claim not in held:  # another call that joined it need not wait for the rest of this one
+                    self._flights.land(claim.uid, flights[claim.uid], outcomes[claim.uid])
             wanted = list(held)
 
-            def given_up(waiting: Sequence[ClaimKey] = wanted) -> bool:
-                return not caller.waits() or any(flights[claim.uid].overtaken for claim in waiting)
+            def given_up(waiting: Sequence[Flight[Prepared | DraError]] = [flights[claim.uid] for claim in wanted]) -> bool:
+                return any(one.overtaken for one in waiting) or not any(one.awaited() for one in waiting)
 
             until = min(end, began + self._guard_patience)
             if held and not self.guard.wait([error.holder_uid for error in held.values()], until, given_up):
-                outcomes |= {claim.uid: self.guard.explain(error, self._clock.monotonic() - began) for claim, error in held.items()}
+                explained = self.guard.explain(list(held.values()), self._clock.monotonic() - began)
+                outcomes |= {claim.uid: error for claim, error in zip(held, explained, strict=True)}
                 return
 
     def _roll_back(self, entry: Entry) -> None:
@@ -206,7 +208,7 @@ class ClaimKeeper:
             self._observer.claim(operation, "done")
 
 
-def _unwanted(claim: ClaimKey, gone: bool) -> ClaimRetryError:
-    if gone:
-        return ClaimRetryError(f"claim {claim}: the kubelet has given up this call; nothing was prepared")
-    return ClaimRetryError(f"claim {claim}: was unprepared while it was being prepared; nothing was prepared")
+def _unwanted(claim: ClaimKey, flight: Flight[Prepared | DraError]) -> ClaimRetryError:
+    if flight.overtaken:
+        return ClaimRetryError(f"claim {claim}: was unprepared while it was being prepared; nothing was prepared")
+    return ClaimRetryError(f"claim {claim}: the kubelet has given up this call; nothing was prepared")

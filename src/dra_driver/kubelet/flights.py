@@ -7,7 +7,7 @@ slower. And when a pod goes while its claim is still being read, or waits for a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,13 +18,23 @@ class Flight(Generic[T]):
 
     def __init__(self) -> None:
         self.overtaken = False
+        self._aboard: list[Callable[[], bool]] = []
         self._landed = threading.Event()
         self._outcome: T
 
+    def join(self, waits: Callable[[], bool]) -> None:
+        """One caller more, who tells by `waits` whether it still does."""
+        self._aboard.append(waits)
+
+    def awaited(self) -> bool:
+        """Whether anybody still waits: who started it may be gone, as when the kubelet restarts, and another call have joined."""
+        return any(waits() for waits in self._aboard)
+
     def land(self, outcome: T) -> None:
-        """Tells the outcome to all who joined."""
-        self._outcome = outcome
-        self._landed.set()
+        """Tells the outcome to all who joined. The first one counts."""
+        if not self._landed.is_set():
+            self._outcome = outcome
+            self._landed.set()
 
     def wait(self, timeout: float) -> T | None:
         """The outcome, None if there is none within `timeout` seconds."""
@@ -38,8 +48,8 @@ class Flights(Generic[T]):
         self._lock = threading.Lock()
         self._flying: dict[str, Flight[T]] = {}
 
-    def board(self, uids: Iterable[str]) -> tuple[dict[str, Flight[T]], dict[str, Flight[T]]]:
-        """New flights that the caller must land, and those of others to wait for, by UID."""
+    def board(self, uids: Iterable[str], waits: Callable[[], bool]) -> tuple[dict[str, Flight[T]], dict[str, Flight[T]]]:
+        """New flights that the caller must land, and those of others to wait for, by UID. `waits` tells whether the caller still waits."""
         started: dict[str, Flight[T]] = {}
         joined: dict[str, Flight[T]] = {}
         with self._lock:
@@ -48,6 +58,7 @@ class Flights(Generic[T]):
                     joined[uid] = self._flying[uid]
                 else:
                     started[uid] = self._flying[uid] = Flight()
+                self._flying[uid].join(waits)
         return started, joined
 
     def land(self, uid: str, flight: Flight[T], outcome: T) -> None:
