@@ -334,3 +334,55 @@ def test_errors_say_what_a_person_can_do(host: Host, client: Client) -> None:
     error = host.prepare(ClaimKey("default", "gone", "u"))
     assert isinstance(error, ClaimError)
     assert "delete the pod" in str(error)
+
+
+def test_a_bug_in_what_a_driver_says_of_one_device_is_the_fault_of_its_claim_alone(
+    host: Host, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = allocated(client, "bad", result("toy-0")), allocated(client, "good", result("toy-1"))
+
+    def related(uuid: str) -> list[str]:
+        if uuid == "TOY-toy-0":
+            raise ZeroDivisionError("a bug")
+        return []
+
+    host.close()
+    monkeypatch.setattr(host.driver, "related", related)
+    host.restart()
+    outcomes = host.keeper.prepare([bad, good])
+    assert devices(outcomes[good.uid]) == ["toy-1"]
+    assert "internal error, please report it: ZeroDivisionError" in str(outcomes[bad.uid])
+    assert host.held() == {good.uid: ["toy-1"]}
+
+
+def test_two_devices_of_a_claim_that_are_the_same_hardware_are_the_fault_of_that_claim_alone(
+    host: Host, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = host.driver.plan
+
+    def plan(allocation: DeviceAllocationResult) -> Plan:
+        found = plain(allocation)
+        return Plan(tuple(replace(one, uuid=one.uuid.replace("toy-7", "toy-0")) for one in found.devices), found.common)
+
+    monkeypatch.setattr(host.driver, "plan", plan)
+    bad, good = allocated(client, "bad", result("toy-0"), result("toy-7", "b")), allocated(client, "good", result("toy-1"))
+    outcomes = host.keeper.prepare([bad, good])
+    assert devices(outcomes[good.uid]) == ["toy-1"]
+    error = outcomes[bad.uid]
+    assert isinstance(error, ClaimError)
+    assert "toy-0" in str(error)
+    assert "toy-7" in str(error)
+
+
+def test_the_same_share_is_not_given_to_two_claims(host: Host, client: Client) -> None:
+    first, second = (allocated(client, name, result("toy-0", share_id="s1")) for name in ("first", "second"))
+    assert devices(host.prepare(first)) == ["toy-0"]
+    assert "still prepared for claim default/first" in str(host.prepare(second))
+
+
+def test_repeating_a_prepare_writes_nothing_whatever_the_order_of_the_devices(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-3"), result("toy-0"), result("toy-5", share_id="b"), result("toy-5", share_id="a"))
+    assert devices(host.prepare(claim)) == ["toy-3", "toy-0", "toy-5", "toy-5"]
+    before = host.journal.entries()[0].revision
+    assert devices(host.prepare(claim)) == ["toy-3", "toy-0", "toy-5", "toy-5"]
+    assert host.journal.entries()[0].revision == before

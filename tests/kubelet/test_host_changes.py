@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_driver.errors import ClaimRetryError, DraError, HostError
+from dra_driver.errors import ClaimError, ClaimRetryError, DraError, HostError
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet.driver import HostChange
 from tests.kubelet.host import Host, devices
@@ -170,3 +170,43 @@ def test_a_driver_without_settings_says_so(client: Client, tmp_path: Path) -> No
     host.driver.wants = {"toy-0": [HostChange("mode", "fast")]}
     assert "setting mode: this driver reads none" in str(host.prepare(allocated(client, "c", result("toy-0"))))
     host.close()
+
+
+def test_two_devices_of_a_claim_may_need_the_same_setting(host_with_modes: Host, client: Client) -> None:
+    host = host_with_modes
+    claim = allocated(client, "c", result("toy-1"), result("toy-2"), result("toy-0"))
+    assert devices(host.prepare(claim)) == ["toy-1", "toy-2", "toy-0"]
+    assert host.settings() == {"mode": "fast", "power": "high"}
+    assert host.unprepare(claim) is None
+    assert host.settings() == {}
+
+
+def test_two_devices_of_a_claim_that_need_a_setting_otherwise_are_the_fault_of_that_claim_alone(host_with_modes: Host, client: Client) -> None:
+    host = host_with_modes
+    bad, good = allocated(client, "bad", result("toy-1"), result("toy-4")), allocated(client, "good", result("toy-5"))
+    outcomes = host.keeper.prepare([bad, good])
+    assert devices(outcomes[good.uid]) == ["toy-5"]
+    error = outcomes[bad.uid]
+    assert isinstance(error, ClaimError)
+    assert "mode" in str(error)
+    assert host.settings() == {}
+
+
+def test_a_prepared_claim_whose_devices_need_more_settings_now_keeps_what_it_has_when_they_cannot_be_made(
+    host_with_modes: Host, client: Client
+) -> None:
+    host = host_with_modes
+    claim = allocated(client, "c", result("toy-5"))
+    host.prepare(claim)
+    host.driver.wants["toy-5"] = [HostChange("mode", "fast")]  # a newer version of the driver
+    host.driver.stuck = {"mode"}
+    assert isinstance(host.prepare(claim), HostError)
+    host.driver.stuck = set()
+    host.close()
+    host.restart()
+    assert host.held() == {claim.uid: ["toy-5"]}, "a container of it may run"
+    assert host.specs() == {claim.uid}
+    assert devices(host.prepare(claim)) == ["toy-5"]
+    assert host.settings() == {"mode": "fast"}
+    host.unprepare(claim)
+    assert host.settings() == {}

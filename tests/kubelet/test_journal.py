@@ -143,7 +143,7 @@ def test_two_processes_exclude_each_other(path: Path) -> None:
 
 def test_the_unique_index_is_the_last_line_against_a_second_holder(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     journal.reserve([entry("1", "a")])
-    monkeypatch.setattr(journal_module.Journal, "_held", lambda self, connection, entry: None)
+    monkeypatch.setattr(journal_module, "_held", lambda connection, entry, overlaps: None)
     with pytest.raises(JournalError, match="UNIQUE constraint failed"):
         journal.reserve([entry("2", "a")])
 

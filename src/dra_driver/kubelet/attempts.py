@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dra_driver.errors import ClaimRetryError, DraError
-from dra_driver.kubelet.journal import ClaimKey
+
+if TYPE_CHECKING:
+    from dra_driver.kubelet.journal import ClaimKey
 
 log = logging.getLogger(__name__)
 

@@ -97,7 +97,8 @@ class Holdings:
             earlier = None
         _check_identity(one, earlier)
         changes = self._changes.records(one.entry, one.plan, earlier)
-        return replace(one.entry, changes=changes, prepared=not changes or (earlier is not None and earlier.prepared and earlier.changes == changes))
+        # A claim that was prepared before stays so, whatever comes: a container of it may run.
+        return replace(one.entry, changes=changes, prepared=not changes or (earlier is not None and earlier.prepared))
 
     def _provide(self, one: Planned, earlier: Entry | None) -> Prepared:
         """Makes the host as the journal says."""
@@ -106,7 +107,6 @@ class Holdings:
             self._changes.make(one.entry)
             self._cdi.ensure(claim, one.plan, pod_claim=one.entry.pod_claim)
         except Exception:
-            # A claim that was prepared before stays so: a container of it may run.
             if earlier is None or earlier.allocation != one.entry.allocation:
                 self._take_back(one.entry)
             raise

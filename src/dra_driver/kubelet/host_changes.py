@@ -10,6 +10,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 
 from dra_driver.daemon.turns import Turns
+from dra_driver.errors import ClaimError
 from dra_driver.kubelet.driver import Driver, HostChange, Plan
 from dra_driver.kubelet.journal import ChangeRecord, Entry, Journal
 
@@ -31,7 +32,7 @@ class HostChanges:
 
         What the earlier entry changed and the plan no longer asks for (another version planned it) stays noted, to be taken back with the rest.
         """
-        wanted = tuple(ChangeRecord(one.subject, one.value, "") for one in plan.changes)
+        wanted = _wanted(entry, plan)
         known = self._journal.changed_by_others(Entry(entry.claim, entry.allocation, (), wanted)) if wanted else {}
         known |= {one.subject: one for one in earlier.changes} if earlier else {}
         left = tuple(one for one in earlier.changes if one.subject not in {change.subject for change in wanted}) if earlier else ()
@@ -51,3 +52,16 @@ class HostChanges:
         for one in reversed(entry.changes):
             if one.subject not in needed:
                 self._driver.apply_setting(HostChange(one.subject, one.before))
+
+
+def _wanted(entry: Entry, plan: Plan) -> tuple[ChangeRecord, ...]:
+    """Each setting once; several devices of the claim may need it. ClaimError when they do not need the same of it."""
+    wanted: dict[str, ChangeRecord] = {}
+    for one in plan.changes:
+        record = ChangeRecord(one.subject, one.value, "")
+        if (other := wanted.setdefault(one.subject, record)) != record:
+            raise ClaimError(
+                f"claim {entry.claim}: its devices need {one.subject} to be {other.wanted} and {one.value} at the same time; "
+                "configure them alike, or ask for one of them only"
+            )
+    return tuple(wanted.values())

@@ -10,13 +10,15 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import msgspec
 
-from dra_driver.errors import ClaimError, ClaimRetryError, DeviceHeldError
+from dra_driver.errors import ClaimError, ClaimRetryError, DeviceHeldError, DraError
 from dra_driver.k8s.objects.resource import DeviceAllocationResult
+from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.database import Database
 
 REVISIONS = random.SystemRandom()
@@ -46,6 +48,10 @@ class HeldDevice(msgspec.Struct, frozen=True):
     def exclusive(self) -> bool:
         """Whether no other claim may have it at the same time."""
         return not self.share_id and not self.admin
+
+
+DEVICE_ORDER = attrgetter("device", "pool", "share_id")
+"""In which an entry has its devices."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
@@ -108,26 +114,32 @@ class Journal:
         with self._db.reading() as connection:
             return int(connection.execute("SELECT count(*) FROM claims").fetchone()[0])
 
-    def reserve(self, entries: Sequence[Entry]) -> dict[str, ClaimError]:
+    def reserve(self, entries: Sequence[Entry]) -> dict[str, DraError]:
         """Writes the entries in one commit, each in the place of an earlier one of its claim.
 
         An entry that would share a device, or a setting of the host, with another claim that must have it alone is left out and returned with the
         reason, by UID.
         """
-        if not entries:
-            return {}
-
-        def change(connection: sqlite3.Connection) -> dict[str, ClaimError]:
-            refused: dict[str, ClaimError] = {}
-            for entry in entries:
-                reason: ClaimError | None = self._held(connection, entry) or _set_otherwise(connection, entry)
-                if reason is not None:
-                    refused[entry.claim.uid] = reason
-                else:
-                    self._insert(connection, entry)
+        # The driver is asked before: in the transaction all writers would wait for it, and an error of it would be theirs.
+        overlaps = {entry.claim.uid: attempt(entry.claim, self._overlaps, entry) for entry in entries}
+        refused = {uid: found for uid, found in overlaps.items() if isinstance(found, DraError)}
+        if len(refused) == len(entries):
             return refused
 
-        return self._db.write(change)
+        def change(connection: sqlite3.Connection) -> dict[str, DraError]:
+            reasons: dict[str, DraError] = {}
+            for entry in entries:
+                found = overlaps[entry.claim.uid]
+                if isinstance(found, DraError):
+                    continue
+                reason: ClaimError | None = _held(connection, entry, found) or _set_otherwise(connection, entry)
+                if reason is not None:
+                    reasons[entry.claim.uid] = reason
+                else:
+                    self._insert(connection, entry)
+            return reasons
+
+        return refused | self._db.write(change)
 
     def mark(self, uids: Iterable[str], *, prepared: bool) -> None:
         """Notes that the host is changed as the claims need it, or that it is about to be changed back."""
@@ -152,21 +164,9 @@ class Journal:
                 )
             }
 
-    def _held(self, connection: sqlite3.Connection, entry: Entry) -> ClaimRetryError | None:
-        """Why a device cannot be had. Two claims may have a device, or overlapping ones, only if neither needs it for itself alone."""
-        for held in entry.devices:
-            if held.admin:
-                continue
-            uuids = (held.uuid, *self._related(held.uuid))
-            places = ", ".join("?" * len(uuids))
-            query = (
-                "SELECT namespace, name, uid, device, uuid FROM devices JOIN claims ON uid = claim_uid "  # noqa: S608  only question marks go in
-                f"WHERE uuid IN ({places}) AND NOT admin AND (exclusive OR ?) AND claim_uid != ?"
-            )
-            row = connection.execute(query, (*uuids, held.exclusive, entry.claim.uid)).fetchone()
-            if row is not None:
-                return _refusal(entry, held, ClaimKey(*row[:3]), *row[3:])
-        return None
+    def _overlaps(self, entry: Entry) -> dict[str, tuple[str, ...]]:
+        """For each UUID of the entry, it and those of the devices that overlap with it."""
+        return {held.uuid: (held.uuid, *self._related(held.uuid)) for held in entry.devices if not held.admin}
 
     def _insert(self, connection: sqlite3.Connection, entry: Entry) -> None:
         claim = entry.claim
@@ -194,6 +194,23 @@ class Journal:
             "INSERT INTO host_changes (claim_uid, position, subject, wanted, before) VALUES (?, ?, ?, ?, ?)",
             [(claim.uid, position, one.subject, one.wanted, one.before) for position, one in enumerate(entry.changes)],
         )
+
+
+def _held(connection: sqlite3.Connection, entry: Entry, overlaps: Mapping[str, Sequence[str]]) -> ClaimRetryError | None:
+    """Why a device cannot be had. Two claims may have a device, or overlapping ones, only as shares of it, which are not the same one."""
+    for held in entry.devices:
+        if held.admin:
+            continue
+        uuids = overlaps[held.uuid]
+        places = ", ".join("?" * len(uuids))
+        query = (
+            "SELECT namespace, name, uid, device, uuid FROM devices JOIN claims ON uid = claim_uid "  # noqa: S608  only question marks go in
+            f"WHERE uuid IN ({places}) AND NOT admin AND (exclusive OR ? OR share_id = ?) AND claim_uid != ?"
+        )
+        row = connection.execute(query, (*uuids, held.exclusive, held.share_id, entry.claim.uid)).fetchone()
+        if row is not None:
+            return _refusal(entry, held, ClaimKey(*row[:3]), *row[3:])
+    return None
 
 
 def _refusal(entry: Entry, held: HeldDevice, holder: ClaimKey, device: str, uuid: str) -> DeviceHeldError:
@@ -226,7 +243,7 @@ def _select(connection: sqlite3.Connection, where: str, arguments: tuple[str, ..
     # `where` is one of two constants of this module; values are bound.
     inner = f"SELECT uid FROM claims {where}"  # noqa: S608
     devices: dict[str, list[HeldDevice]] = {}
-    query = f"SELECT claim_uid, pool, device, uuid, share_id, admin FROM devices WHERE claim_uid IN ({inner})"  # noqa: S608
+    query = f"SELECT claim_uid, pool, device, uuid, share_id, admin FROM devices WHERE claim_uid IN ({inner}) ORDER BY device, pool, share_id"  # noqa: S608
     for uid, pool, device, uuid, share_id, admin in connection.execute(query, arguments):
         devices.setdefault(uid, []).append(HeldDevice(pool, device, uuid, share_id, bool(admin)))
     changes: dict[str, list[ChangeRecord]] = {}

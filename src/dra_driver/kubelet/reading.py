@@ -12,7 +12,7 @@ from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceAllocationResult, ResourceClaim
 from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.driver import Driver, Plan
-from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice
+from dra_driver.kubelet.journal import DEVICE_ORDER, ClaimKey, Entry, HeldDevice
 from dra_driver.kubelet.metadata import POD_CLAIM_NAME
 
 
@@ -68,7 +68,14 @@ def _held(claim: ClaimKey, plan: Plan) -> tuple[HeldDevice, ...]:
                 "no scheduler should allocate so, delete the claim"
             )
         held[key] = HeldDevice(*key[:2], one.uuid, share_id=key[2], admin=admin and (before is None or before.admin))
-    return tuple(held.values())
+    by_uuid: dict[str, HeldDevice] = {}
+    for device in held.values():
+        other = device if device.admin else by_uuid.setdefault(device.uuid, device)
+        if other != device and (other.exclusive or device.exclusive):
+            raise ClaimError(
+                f"claim {claim}: devices {other.device} and {device.device} of it are one and the same ({device.uuid}); delete the claim"
+            )
+    return tuple(sorted(held.values(), key=DEVICE_ORDER))
 
 
 def our_part(claim: ClaimKey, found: ResourceClaim, driver: str) -> DeviceAllocationResult:
