@@ -52,8 +52,32 @@ def test_processes_and_files_that_go_meanwhile_are_no_users(tmp_path: Path) -> N
     assert DeviceUsers(tmp_path).find([node(NULL)]) == []
 
 
-def test_a_device_without_numbers_cannot_be_open(tmp_path: Path) -> None:
-    assert DeviceUsers(None).find([DeviceNode("/dev/toy0")]) == []
+def test_a_process_whose_device_node_was_removed_uses_it_as_long_as_it_has_it_mapped(tmp_path: Path) -> None:
+    process(tmp_path, 1, maps="7f00-7f01 rw-s 00000000 00:05 42    /dev/toy0 (deleted)\n")
+    assert DeviceUsers(tmp_path).find([node(NULL)]) == [1]
+
+
+def test_a_device_without_numbers_has_those_of_its_node_on_the_host_as_in_containers(tmp_path: Path) -> None:
+    process(tmp_path, 7, NULL)
+    assert DeviceUsers(tmp_path).find([DeviceNode("/dev/toy0", host_path=str(NULL))]) == [7]
+    assert DeviceUsers(tmp_path).find([DeviceNode(str(ZERO))]) == []
+
+
+@pytest.mark.parametrize("path", ["/dev/toy0", "/etc"])
+def test_a_device_without_numbers_and_node_cannot_be_looked_for(tmp_path: Path, path: str) -> None:
+    process(tmp_path, 7)
+    with pytest.raises(HostError, match="its number is needed to tell who has it open"):
+        DeviceUsers(tmp_path).find([DeviceNode(path)])
+
+
+def test_block_and_character_devices_of_the_same_number_are_not_the_same(tmp_path: Path) -> None:
+    process(tmp_path, 7, NULL)
+    number = NULL.stat().st_rdev
+    assert DeviceUsers(tmp_path).find([DeviceNode("/dev/toy0", type="b", major=os.major(number), minor=os.minor(number))]) == []
+
+
+def test_a_claim_without_device_nodes_is_used_by_nobody() -> None:
+    assert DeviceUsers(None).find([]) == []
 
 
 @pytest.mark.parametrize("proc", [None, Path("/nonexistent"), Path("/usr")])

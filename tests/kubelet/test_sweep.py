@@ -264,3 +264,34 @@ def test_an_instance_that_does_not_lead_sweeps_nothing(bed: Bed) -> None:
     assert asked == [True]
     assert bed.outcomes.seen == []
     assert sweep_module.INTERVAL < GRACE
+
+
+def test_claims_whose_devices_cannot_be_freed_do_not_keep_others_from_it(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = [bed.prepared(f"c{number}", f"toy-{number}") for number in range(MOST_RELEASES + 2)]
+    for claim in claims:
+        bed.delete(claim)
+    last = bed.host.journal.entries()[-1].claim
+    is_unused = bed.sweep._is_unused
+    monkeypatch.setattr(bed.sweep, "_is_unused", lambda entry: entry.claim == last and is_unused(entry))
+    assert sorted(bed.rounds()) == ["busy"] * (MOST_RELEASES + 1) + ["released"]
+    assert last.uid not in bed.host.held()
+
+
+def test_a_bug_of_the_driver_with_one_claim_does_not_keep_others_from_being_freed(bed: Bed) -> None:
+    claims = [bed.prepared(f"c{number}", f"toy-{number}") for number in range(2)]
+    for claim in claims:
+        bed.delete(claim)
+    bed.rounds(times=1)
+    first, _ = bed.host.journal.entries()
+    bed.host.driver.bug = first.devices[0].device
+    assert bed.rounds(times=1) == ["failed", "released"]
+    assert list(bed.host.held()) == [first.claim.uid]
+
+
+def test_a_claim_that_cannot_be_read_does_not_keep_others_from_being_freed(bed: Bed, api: ApiServer) -> None:
+    for number in range(2):
+        bed.delete(bed.prepared(f"c{number}", f"toy-{number}"))
+    first, _ = bed.host.journal.entries()
+    api.fail("GET", f"resourceclaims/{first.claim.name}", status=400, reason="BadRequest", message="what is that?", times=None)
+    assert bed.rounds() == ["unknown", "released"]
+    assert list(bed.host.held()) == [first.claim.uid]

@@ -14,6 +14,8 @@ from pathlib import Path
 from dra_driver.errors import HostError
 from dra_driver.kubelet.cdi import DeviceNode
 
+Number = tuple[bool, int]
+"""Whether it is a block device, and its number."""
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
@@ -33,7 +35,7 @@ class DeviceUsers:
 
     def find(self, nodes: Iterable[DeviceNode]) -> list[int]:
         """The processes that have one of the device nodes open or mapped. HostError when there may be more than can be seen."""
-        wanted = {makedev(node.major, node.minor): node.path for node in nodes if node.major is not None and node.minor is not None}
+        wanted = {_number(node): node.path for node in nodes if node.type != "p"}
         if not wanted:
             return []
         if self._proc is None:
@@ -51,10 +53,10 @@ def _processes(proc: Path) -> list[Path]:
     return found
 
 
-def _uses(process: Path, wanted: dict[int, str]) -> bool:
+def _uses(process: Path, wanted: dict[Number, str]) -> bool:
     """Whether the process has a device open whose number is in `wanted`, or has a file of its path mapped."""
     try:
-        if any(_number(open_file) in wanted for open_file in (process / "fd").iterdir()):
+        if any(_number_of(open_file) in wanted for open_file in (process / "fd").iterdir()):
             return True
         # A device stays mapped when the process closes it.
         maps = (process / "maps").read_bytes().decode(errors="replace")
@@ -62,12 +64,27 @@ def _uses(process: Path, wanted: dict[int, str]) -> bool:
         return False  # the process has ended
     except OSError as error:
         raise HostError(f"process {process.name} cannot be looked at: {error.strerror}; the driver needs to be root with CAP_SYS_PTRACE") from error
-    return any(line.rpartition(" ")[2] in wanted.values() for line in maps.splitlines())
+    return any(line.removesuffix(" (deleted)").rpartition(" ")[2] in wanted.values() for line in maps.splitlines())
 
 
-def _number(path: Path) -> int | None:
+def _number(node: DeviceNode) -> Number:
+    """Without numbers in the spec, a container runtime gives the container those that the node has on the host."""
+    if node.major is not None and node.minor is not None:
+        return node.type == "b", makedev(node.major, node.minor)
+    path = node.host_path or node.path
+    try:
+        found = _number_of(Path(path))
+    except OSError as error:
+        raise HostError(f"device node {path}: {error.strerror}; its number is needed to tell who has it open") from error
+    if found is None:
+        raise HostError(f"device node {path}: is not there, or no device; its number is needed to tell who has it open")
+    return found
+
+
+def _number_of(path: Path) -> Number | None:
     try:
         found = path.stat()
     except FileNotFoundError:
         return None  # closed meanwhile, or deleted
-    return found.st_rdev if stat.S_ISCHR(found.st_mode) else None
+    is_block = stat.S_ISBLK(found.st_mode)
+    return (is_block, found.st_rdev) if is_block or stat.S_ISCHR(found.st_mode) else None

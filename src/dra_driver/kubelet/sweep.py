@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dra_driver.daemon.clock import Clock, SystemClock
-from dra_driver.errors import ApiError, ApiNotFoundError, DraError
+from dra_driver.errors import ApiError, ApiNotFoundError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS
+from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.claims import ClaimKeeper
 from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
@@ -79,7 +80,7 @@ class Sweep:
             self._clock.wait(stop, self._interval * random.uniform(0.8, 1.2))  # noqa: S311  not for secrets
 
     def round(self) -> None:
-        """Repairs CDI specs, then looks for each prepared claim once. Ends early when the API server does not answer."""
+        """Repairs CDI specs, then looks for each prepared claim once. Ends early when the API server is away."""
         self._keeper.repair()
         entries = self._journal.entries()
         self._absent = {entry.claim.uid: self._absent[entry.claim.uid] for entry in entries if entry.claim.uid in self._absent}
@@ -90,15 +91,19 @@ class Sweep:
             except ApiError as error:
                 log.warning("sweep: the API server cannot tell, nothing is concluded", extra={"claim": str(entry.claim), "error": str(error)})
                 self._observer.sweep("unknown")
-                return
+                if error.retryable:
+                    return
+                continue
             if present:
                 self._absent.pop(entry.claim.uid, None)
                 self._observer.sweep("kept")
             elif self._is_absent_for_long(entry):
                 candidates.append(entry)
         if candidates and self._is_our_cluster():
-            for entry in candidates[:MOST_RELEASES]:
-                self._release(entry)
+            released = 0
+            for entry in candidates:
+                if released < MOST_RELEASES:
+                    released += self._release(entry)
 
     def _is_present(self, entry: Entry) -> bool:
         """Whether the claim exists with our devices. ApiError proves nothing."""
@@ -136,12 +141,10 @@ class Sweep:
             return False
         return True
 
-    def _release(self, entry: Entry) -> None:
+    def _release(self, entry: Entry) -> bool:
+        """Whether its devices are free now."""
         about = {"claim": str(entry.claim), "devices": [held.device for held in entry.devices]}
-        try:
-            outcome = self._keeper.release(entry, lambda: self._is_unused(entry))
-        except DraError as error:
-            outcome = error
+        outcome = attempt(entry.claim, lambda one: self._keeper.release(one, lambda: self._is_unused(one)), entry)
         if outcome is None:
             log.warning("sweep: prepared claim is gone and nobody uses its devices, they are free again", extra=about)
             self._observer.sweep("released")
@@ -152,6 +155,7 @@ class Sweep:
         else:
             log.error("sweep: prepared claim is gone, but its devices cannot be freed", extra=about | {"error": str(outcome)})
             self._observer.sweep("failed")
+        return outcome is None
 
     def _is_unused(self, entry: Entry) -> bool:
         """Asked in the claim's turn. Raises DraError when it cannot be told."""
