@@ -239,3 +239,73 @@ def test_a_directory_that_cannot_be_made_is_an_error_that_names_the_file(tmp_pat
     with pytest.raises(JournalError, match="plugin directory must be writable") as caught:
         Database(tmp_path / "file" / "state.db")
     assert not isinstance(caught.value, JournalDamagedError)
+
+
+def queued(database: Database, *changes: Callable[[sqlite3.Connection], object]) -> list[BaseException | None]:
+    """Writes all changes in one commit; what was raised for each, None where nothing was."""
+    inside, go = threading.Event(), threading.Event()
+    raised: list[BaseException | None] = [None] * len(changes)
+
+    def slow(connection: sqlite3.Connection) -> None:
+        inside.set()
+        assert go.wait(30)
+
+    def write(number: int) -> None:
+        try:
+            database.write(changes[number])
+        except BaseException as error:  # noqa: BLE001
+            raised[number] = error
+
+    threads = [threading.Thread(target=database.write, args=(slow,))]
+    threads[0].start()
+    assert inside.wait(30)
+    for number in range(len(changes)):
+        threads.append(threading.Thread(target=write, args=(number,)))
+        threads[-1].start()
+        while len(database._queue) <= number:
+            threads[-1].join(0.01)
+    go.set()
+    for thread in threads:
+        thread.join(30)
+    return raised
+
+
+def test_whatever_ends_a_commit_is_told_to_all_who_shared_it(database: Database) -> None:
+    def ends_the_thread(connection: sqlite3.Connection) -> None:
+        raise SystemExit
+
+    raised = queued(database, put("a"), put("b"), ends_the_thread, put("d"))
+    assert None not in raised, "nothing of it is on the disk"
+    assert keys(database) == set()
+    database.write(put("c"))
+    assert keys(database) == {"c"}
+
+
+def test_a_write_after_the_end_is_an_error_like_others(path: Path) -> None:
+    database = Database(path)
+    database.close()
+    with pytest.raises(JournalError):
+        database.write(put("late"))
+    with pytest.raises(JournalError):
+        keys(database)
+
+
+def test_a_write_that_waits_while_the_file_is_closed_is_an_error_like_others(path: Path) -> None:
+    database = Database(path)
+    errors: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            database.write(put("late"))
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    with database._writer:
+        thread = threading.Thread(target=late)
+        thread.start()
+        while not database._queue:
+            thread.join(0.01)
+        with database._reader:
+            database._opened.close()
+    thread.join(30)
+    assert [type(one) for one in errors] == [JournalError]

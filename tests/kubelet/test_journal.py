@@ -185,3 +185,19 @@ def test_a_failed_write_leaves_nothing_half_done(journal: Journal) -> None:
         journal.reserve([entry("3", "c"), Entry(twice.claim, twice.allocation, twice.devices * 2)])
     assert [one.claim.uid for one in journal.entries()] == ["1"]
     assert journal.reserve([entry("4", "c")]) == {}, "the journal is usable after a failure"
+
+
+def test_what_is_read_is_of_one_moment(journal: Journal, path: Path) -> None:
+    with closing(Database(path)) as other:
+        written: list[str] = []
+
+        def meanwhile(statement: str) -> None:
+            if "FROM host_changes" in statement and not written:
+                written.append(statement)
+                Journal(other).reserve([entry("1", "a", "b")])
+
+        with journal._db.reading() as connection:
+            connection.set_trace_callback(meanwhile)
+        found = journal.entries() or journal.entries()
+        assert written
+        assert [[held.device for held in one.devices] for one in found] == [["a", "b"]]

@@ -72,7 +72,7 @@ class _Job(Generic[R]):
     def __init__(self, change: Callable[[sqlite3.Connection], R]) -> None:
         self.change = change
         self.done = False
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.result: R
 
     def run(self, connection: sqlite3.Connection) -> None:
@@ -117,9 +117,14 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection to read from; it sees what is committed, and waits for no writer."""
+        """A connection to read from; it sees what is committed, all of it as of one moment, and waits for no writer."""
         with self._reader, self._errors():
-            yield self._reading
+            self._reading.execute("BEGIN")
+            try:
+                yield self._reading
+            finally:
+                if self._reading.in_transaction:
+                    self._reading.execute("COMMIT")
 
     def write(self, change: Callable[[sqlite3.Connection], R]) -> R:
         """Makes a change, all of it or nothing, and returns when it is on the disk. An exception of `change` is raised here and takes it back."""
@@ -142,14 +147,17 @@ class Database:
             for job in jobs:
                 job.run(self._writing)
             self._writing.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001  nobody's change is on the disk
+        except BaseException as error:  # nobody's change is on the disk
+            interrupted = not isinstance(error, Exception)
             for job in jobs:
-                job.error = error
+                job.error = JournalError(f"journal {self.path}: the write was interrupted") if interrupted else error
+            if interrupted:
+                raise
         finally:
             for job in jobs:
                 job.done = True
-            if self._writing.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error):
+                if self._writing.in_transaction:
                     self._writing.execute("ROLLBACK")
 
     def _connect(self) -> sqlite3.Connection:
