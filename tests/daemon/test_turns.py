@@ -20,7 +20,7 @@ def test_one_key_is_held_by_one_at_a_time() -> None:
 
     def work() -> None:
         for _ in range(200):
-            with turns.hold(["a"]):
+            with turns.hold(["a"], 30):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 inside[0] -= 1
@@ -38,10 +38,10 @@ def test_different_keys_do_not_wait() -> None:
     turns, passed = Turns(), threading.Event()
 
     def other() -> None:
-        with turns.hold(["b"]):
+        with turns.hold(["b"], 30):
             passed.set()
 
-    with turns.hold(["a"]):
+    with turns.hold(["a"], 30):
         threading.Thread(target=other).start()
         assert passed.wait(10)
 
@@ -52,7 +52,7 @@ def test_turns_come_in_the_order_of_lining_up() -> None:
 
     def work(number: int) -> None:
         with places[number] as turn:
-            turn.wait()
+            turn.wait(30)
             order.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in (3, 2, 1, 0)]  # who waits first does not matter
@@ -66,8 +66,8 @@ def test_turns_come_in_the_order_of_lining_up() -> None:
 def test_a_place_that_is_given_up_holds_up_nobody() -> None:
     turns = Turns()
     with turns.line_up(["a"]), turns.line_up(["b"]) as turn:
-        turn.wait()
-    with turns.hold(["a"]):
+        turn.wait(30)
+    with turns.hold(["a"], 30):
         pass
 
 
@@ -76,7 +76,7 @@ def test_holders_of_several_keys_never_wait_for_each_other_in_a_circle() -> None
 
     def work(keys: list[str]) -> None:
         for _ in range(300):
-            with turns.hold(keys):
+            with turns.hold(keys, 30):
                 done[0] += 1
 
     threads = [threading.Thread(target=work, args=(keys,), daemon=True) for keys in (["a", "b"], ["b", "a"], ["a", "a", "b"])]
@@ -90,7 +90,7 @@ def test_holders_of_several_keys_never_wait_for_each_other_in_a_circle() -> None
 def test_a_turn_ends_when_the_work_fails() -> None:
     turns = Turns()
     for _ in range(2):
-        with pytest.raises(ValueError, match="failed"), turns.hold(["a"]):
+        with pytest.raises(ValueError, match="failed"), turns.hold(["a"], 30):
             raise ValueError("failed")
     assert turns._lines == {}
 
@@ -99,7 +99,7 @@ HOLDER = """
 import sys, signal
 from pathlib import Path
 from dra_driver.daemon.turns import Turns
-with Turns(Path(sys.argv[1])).hold(["a"]):
+with Turns(Path(sys.argv[1])).hold(["a"], 30):
     print("held", flush=True)
     signal.pause()
 """
@@ -110,12 +110,12 @@ def test_turns_hold_between_processes_and_end_with_them(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True) as other, closing(Turns(path)) as turns:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with turns.hold(["b"]):
+        with turns.hold(["b"], 30):
             pass
         got = threading.Event()
 
         def work() -> None:
-            with turns.hold(["a"]):
+            with turns.hold(["a"], 30):
                 got.set()
 
         thread = threading.Thread(target=work)
@@ -132,12 +132,50 @@ def test_two_turns_of_one_file_in_one_process_are_like_two_processes(tmp_path: P
         got = threading.Event()
 
         def work() -> None:
-            with theirs.hold(["a"]):
+            with theirs.hold(["a"], 30):
                 got.set()
 
         thread = threading.Thread(target=work)
-        with ours.hold(["a"]):
+        with ours.hold(["a"], 30):
             thread.start()
             assert not got.wait(0.3)
         thread.join(10)
         assert got.is_set()
+
+
+def test_who_waits_for_several_keys_gets_those_that_come_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "turns"
+    with closing(Turns(path)) as ours, closing(Turns(path)) as theirs, ours.hold(["a"], 30), theirs.hold(["b"], 30):
+        with ours.hold(["a", "b", "c"], 0.05) as busy:
+            assert busy == {"a", "b"}
+            with theirs.hold(["c"], 0.05) as held:
+                assert held == {"c"}, "what did come is ours alone"
+            with theirs.hold(["a"], 0.05) as held:
+                assert held == {"a"}
+        with theirs.hold(["c"], 0.05) as held:
+            assert held == set()
+
+
+def test_a_lock_that_cannot_be_given_back_holds_up_nobody_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Turns(tmp_path / "turns")) as turns:
+
+        def fail(key: str) -> None:
+            raise OSError(37, "No locks available")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(turns, "_unlock_file", fail)
+            with pytest.raises(OSError, match="No locks"), turns.hold(["a"], 30):
+                pass
+        with turns.hold(["a"], 0.05) as busy:
+            assert busy == set()
+
+
+def test_a_file_that_is_closed_while_somebody_has_a_turn_keeps_others_out(tmp_path: Path) -> None:
+    path = tmp_path / "turns"
+    ours = Turns(path)
+    with closing(Turns(path)) as theirs:
+        with ours.hold(["a"], 30):
+            ours.close()  # the process ends, and a call hangs
+            with theirs.hold(["a"], 0.05) as busy:
+                assert busy == {"a"}
+        ours.close()

@@ -293,7 +293,7 @@ def test_a_bug_in_the_call_is_told_to_those_who_joined(
     claim = allocated(client, "c", result("toy-0"))
     slow = api.hang("GET", "resourceclaims")
 
-    def broken(batch: object) -> dict[str, object]:
+    def broken(batch: object, patience: float) -> dict[str, object]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(host.keeper.holdings, "take", broken)

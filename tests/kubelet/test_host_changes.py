@@ -144,7 +144,7 @@ def test_a_claim_allocated_anew_gives_up_its_old_settings_first(host_with_modes:
     host = host_with_modes
     host.prepare(allocated(client, "c", result("toy-1")))
     entry = host.journal.entries()[0]
-    anew = host.keeper.holdings.take([host.keeper._reader.plan(entry.claim, type(entry.allocation)(results=[result("toy-4")]))])
+    anew = host.keeper.holdings.take([host.keeper._reader.plan(entry.claim, type(entry.allocation)(results=[result("toy-4")]))], 30)
     assert devices(anew[entry.claim.uid]) == ["toy-4"]
     assert host.settings() == {"mode": "slow"}
     host.unprepare(entry.claim)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dra_driver.k8s.client import Client
+from dra_driver.kubelet import claims as claims_module
 from dra_driver.kubelet.driver import HostChange
 from tests.kubelet.host import Host, devices
 from tests.kubelet.toy import allocated, result
@@ -74,3 +75,65 @@ def test_a_start_does_not_take_back_what_a_living_instance_has_finished_meanwhil
     restored()
     assert new.held() == {claim.uid: ["toy-1"]}
     assert (new.specs(), new.settings()) == ({claim.uid}, {"mode": "fast"})
+
+
+def test_a_start_does_not_wait_for_a_living_instance_that_hangs(old: Host, new: Host, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims_module, "ASIDE", 0.05)
+    hanging, fine = allocated(client, "hanging", result("toy-1")), allocated(client, "fine", result("toy-5"))
+    old.prepare(fine)
+    old.cdi.path(fine).unlink()
+    held = Held(old)
+    prepared = in_background(lambda: old.prepare(hanging))
+    assert held.inside.wait(10)
+    new.keeper.restore()
+    assert new.specs() == {fine.uid}
+    assert set(new.held()) == {fine.uid, hanging.uid}
+    held.go.set()
+    assert devices(prepared()) == ["toy-1"]  # type: ignore[arg-type]
+
+
+def test_calls_for_a_claim_that_another_call_hangs_on_end_in_time_and_others_go_on(
+    old: Host, new: Host, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims_module, "PATIENCE", 1.0)
+    hanging, fine = allocated(client, "hanging", result("toy-1")), allocated(client, "fine", result("toy-5"))
+    held = Held(old)
+    prepared = in_background(lambda: old.prepare(hanging))
+    assert held.inside.wait(10)
+    for host in (old, new):
+        assert devices(host.prepare(fine)) == ["toy-5"]
+        outcomes = host.keeper.unprepare([hanging, fine])
+        assert "still at work on it, or hangs" in str(outcomes[hanging.uid])
+        assert outcomes[fine.uid] is None
+        outcomes = host.keeper.prepare([hanging, fine])  # type: ignore[assignment]
+        assert "still at work on it, or hangs" in str(outcomes[hanging.uid])
+        assert devices(outcomes[fine.uid]) == ["toy-5"]  # type: ignore[arg-type]
+    held.go.set()
+    prepared()
+    assert new.unprepare(hanging) is None
+    assert (new.settings(), list(new.held())) == ({}, [fine.uid])
+
+
+def test_a_setting_that_hangs_for_one_claim_is_an_error_of_those_that_need_it_and_of_no_other(
+    old: Host, new: Host, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old.driver.wants["toy-2"] = new.driver.wants["toy-2"] = [HostChange("mode", "fast")]
+    hanging, needs_it, fine = (allocated(client, f"c{number}", result(f"toy-{number}")) for number in (1, 2, 5))
+    assert devices(old.prepare(needs_it)) == ["toy-2"]
+    monkeypatch.setattr(claims_module, "PATIENCE", 1.0)
+    held = Held(old)
+    prepared = in_background(lambda: old.prepare(hanging))
+    assert held.inside.wait(10)
+    for host in (old, new):
+        outcomes = host.keeper.prepare([needs_it, fine])
+        assert "mode is still being changed for another claim" in str(outcomes[needs_it.uid])
+        assert devices(outcomes[fine.uid]) == ["toy-5"]
+        given_back = host.keeper.unprepare([needs_it, fine])
+        assert "mode is still being changed for another claim" in str(given_back[needs_it.uid])
+        assert given_back[fine.uid] is None
+    held.go.set()
+    prepared()
+    for claim in (hanging, needs_it):
+        assert new.held() != {}
+        assert old.unprepare(claim) is None
+    assert (new.settings(), new.held()) == ({}, {})

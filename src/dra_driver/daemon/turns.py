@@ -3,17 +3,19 @@
 A plain lock gives no order: an operation that came first may be overtaken by a later one while both wait. Here everybody lines up for all of its keys
 at once, which also means that two who need several keys never wait for each other. With a file, turns hold between the processes that use the same
 file as well (open file description locks, one byte for each key; the kernel frees them when a process dies).
+
+Nobody waits for ever: whoever has a turn may hang, and those behind must be able to say so and to go on with what they do have.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Self
 from dra_driver.errors import HostError
 
 _FLOCK = "hhqqi4x"  # struct flock on 64-bit Linux: type, whence, start, length, process
+_PAUSE = 0.01  # seconds between two looks at a lock of another process; a wait in the kernel could not be ended
 
 
 class Turn:
@@ -31,21 +34,29 @@ class Turn:
     def __init__(self, turns: Turns, keys: tuple[str, ...]) -> None:
         self.keys = keys
         self._turns = turns
-        self._has_files = False
+        self._locked: list[str] = []
 
-    def wait(self) -> None:
-        """Returns when all who came before, for any of the keys, have left."""
-        self._turns._wait(self)  # noqa: SLF001  the two are one thing
-        self._has_files = True
-        self._turns._lock_file(self.keys, fcntl.F_WRLCK)  # noqa: SLF001
+    def wait(self, patience: float) -> frozenset[str]:
+        """Returns when all who came before, for any of the keys, have left; after `patience` seconds the keys that others still have."""
+        end = time.monotonic() + patience
+        busy = set(self._turns._wait(self, end))  # noqa: SLF001  the two are one thing
+        for key in self.keys:
+            if key not in busy:
+                if self._turns._lock_file(key, end):  # noqa: SLF001
+                    self._locked.append(key)
+                else:
+                    busy.add(key)
+        return frozenset(busy)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._has_files:
-            self._turns._lock_file(self.keys, fcntl.F_UNLCK)  # noqa: SLF001
-        self._turns._leave(self)  # noqa: SLF001
+        try:
+            for key in self._locked:
+                self._turns._unlock_file(key)  # noqa: SLF001
+        finally:
+            self._turns._leave(self)  # noqa: SLF001
 
 
 class Turns:
@@ -57,10 +68,11 @@ class Turns:
         self._file = _open(path) if path else None
 
     def close(self) -> None:
-        """Closes the file; nobody may hold a turn."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Closes the file. While somebody still has a turn it stays open and his: the kernel frees it with the process."""
+        with self._changed:
+            if self._file is not None and not self._lines:
+                os.close(self._file)
+                self._file = None
 
     def line_up(self, keys: Iterable[str]) -> Turn:
         """A place at the end of the lines of all `keys`; use it in a `with` statement."""
@@ -71,15 +83,20 @@ class Turns:
         return turn
 
     @contextlib.contextmanager
-    def hold(self, keys: Iterable[str]) -> Iterator[None]:
-        """Lines up and waits."""
+    def hold(self, keys: Iterable[str], patience: float) -> Iterator[frozenset[str]]:
+        """Lines up and waits; the keys that others still have after `patience` seconds are not held."""
         with self.line_up(keys) as turn:
-            turn.wait()
-            yield
+            yield turn.wait(patience)
 
-    def _wait(self, turn: Turn) -> None:
+    def _wait(self, turn: Turn, end: float) -> Iterable[str]:
+        """The keys for which the turn has not come at the monotonic time `end`."""
+
+        def behind() -> list[str]:
+            return [key for key in turn.keys if self._lines[key][0] is not turn]
+
         with self._changed:
-            self._changed.wait_for(lambda: all(self._lines[key][0] is turn for key in turn.keys))
+            self._changed.wait_for(lambda: not behind(), max(0.0, end - time.monotonic()))
+            return behind()
 
     def _leave(self, turn: Turn) -> None:
         with self._changed:
@@ -89,18 +106,27 @@ class Turns:
                     del self._lines[key]
             self._changed.notify_all()
 
-    def _lock_file(self, keys: Iterable[str], kind: int) -> None:
-        if self._file is None:
-            return
-        for key in keys:
+    def _lock_file(self, key: str, end: float) -> bool:
+        """False if another process still has the key at `end`."""
+        while True:
+            try:
+                self._fcntl(fcntl.F_WRLCK, key)
+            except (BlockingIOError, PermissionError):  # EAGAIN, EACCES
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(_PAUSE)
+            except OSError as error:
+                raise HostError(f"lock file for turns between instances: {error.strerror}; it must be on a local file system") from error
+            else:
+                return True
+
+    def _unlock_file(self, key: str) -> None:
+        self._fcntl(fcntl.F_UNLCK, key)
+
+    def _fcntl(self, kind: int, key: str) -> None:
+        if self._file is not None:
             start = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest()) >> 2
-            while True:
-                try:
-                    fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, struct.pack(_FLOCK, kind, os.SEEK_SET, start, 1, 0))
-                    break
-                except OSError as error:
-                    if error.errno != errno.EINTR:
-                        raise HostError(f"lock file for turns between instances: {error.strerror}; it must be on a local file system") from error
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, start, 1, 0))
 
 
 def _open(path: Path) -> int:

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 40.0  # seconds for a call; the kubelet gives it 45
 READ_DEADLINE = 20.0  # of them for reading the claims
+ASIDE = 5.0  # seconds that work for which nobody waits gives to a call for the same claim
 GUARD_PATIENCE = 40.0  # of them for a device that another claim holds: a container gets 30 s to end by default
 
 
@@ -100,11 +101,13 @@ class ClaimKeeper:
 
     def unprepare(self, claims: Sequence[ClaimKey]) -> dict[str, DraError | None]:
         """For each claim, by UID, None or why it could not be unprepared. A claim that is not prepared is a success."""
+        end = self._clock.monotonic() + PATIENCE
         uids = [claim.uid for claim in claims]
         with self._turns.line_up(uids) as turn:
             self._flights.overtake(uids)
-            turn.wait()
-            outcomes = self.holdings.give_back(claims)
+            busy = turn.wait(PATIENCE)
+            outcomes = self.holdings.give_back([claim for claim in claims if claim.uid not in busy], end - self._clock.monotonic())
+        outcomes |= {claim.uid: _busy(claim) for claim in claims if claim.uid in busy}
         self.guard.released()
         for claim in claims:
             self._report("unprepare", claim, outcomes[claim.uid])
@@ -113,11 +116,13 @@ class ClaimKeeper:
     def release(self, entry: Entry, still_so: Callable[[], bool]) -> DraError | bool | None:
         """Gives back what nobody uses: in the claim's turn, if the entry is the same as ever and `still_so`. False if it is not."""
         uid = entry.claim.uid
-        with self._turns.hold([uid]):
+        with self._turns.hold([uid], ASIDE) as busy:
+            if busy:
+                return _busy(entry.claim)
             found = self._journal.find(uid)
             if found is None or (found.revision, found.prepared) != (entry.revision, entry.prepared) or not still_so():
                 return False
-            outcome = self.holdings.give_back([entry.claim])[uid]
+            outcome = self.holdings.give_back([entry.claim], ASIDE)[uid]
         self.guard.released()
         return outcome
 
@@ -141,10 +146,10 @@ class ClaimKeeper:
         """Writes missing and outdated CDI specs of prepared claims; to be called again whenever they may have become so."""
         written = 0
         for listed in self._journal.entries():
-            with self._turns.hold([listed.claim.uid]):
-                entry = self._journal.find(listed.claim.uid)
+            with self._turns.hold([listed.claim.uid], ASIDE) as busy:
+                entry = None if busy else self._journal.find(listed.claim.uid)
                 if entry is None or not entry.prepared:
-                    continue
+                    continue  # or whoever has the claim's turn writes the spec, or removes it
                 outcome = attempt(entry.claim, self.holdings.repair, entry)
             if isinstance(outcome, DraError):
                 log.error("CDI spec of a prepared claim cannot be repaired", extra={"claim": str(entry.claim), "error": str(outcome)})
@@ -169,9 +174,11 @@ class ClaimKeeper:
             planned = [one for one in read.values() if isinstance(one, Planned)]
             uids = [one.entry.claim.uid for one in planned]
             with self._turns.line_up(uids) as turn:
-                turn.wait()
+                busy = turn.wait(end - self._clock.monotonic())
                 late = {uid for uid in uids if flights[uid].overtaken or not flights[uid].awaited()}
-                outcomes |= self.holdings.take([one for one in planned if one.entry.claim.uid not in late])
+                ours = [one for one in planned if one.entry.claim.uid not in late | busy]
+                outcomes |= self.holdings.take(ours, end - self._clock.monotonic())
+            outcomes |= {claim.uid: _busy(claim) for claim in wanted if claim.uid in busy}
             outcomes |= {claim.uid: _unwanted(claim, flights[claim.uid]) for claim in wanted if claim.uid in late}
             held = {claim: error for claim in wanted if isinstance(error := outcomes[claim.uid], DeviceHeldError)}
             for claim in wanted:
@@ -206,6 +213,10 @@ class ClaimKeeper:
         else:
             log.info("claim done", extra=about | {"devices": [one.device for one in outcome or ()]})
             self._observer.claim(operation, "done")
+
+
+def _busy(claim: ClaimKey) -> ClaimRetryError:
+    return ClaimRetryError(f"claim {claim}: an earlier call for it, or another instance of the driver, is still at work on it, or hangs")
 
 
 def _unwanted(claim: ClaimKey, flight: Flight[Prepared | DraError]) -> ClaimRetryError:

@@ -7,13 +7,13 @@ so whatever is interrupted, the next process finds in it what is to be finished 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from dra_driver.daemon.turns import Turns
-from dra_driver.errors import ClaimError, DraError
+from dra_driver.errors import ClaimError, ClaimRetryError, DraError
 from dra_driver.kubelet import requests
 from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.cdi_files import CdiFiles
@@ -47,14 +47,17 @@ class Holdings:
         self._changes = HostChanges(driver, journal, turns)
         self._reader = reader
 
-    def take(self, batch: Sequence[Planned]) -> dict[str, Prepared | DraError]:
-        """For each claim, by UID, what it holds now or why it could not have it. DeviceHeldError: another claim has a device."""
+    def take(self, batch: Sequence[Planned], patience: float) -> dict[str, Prepared | DraError]:
+        """For each claim, by UID, what it holds now or why it could not have it. DeviceHeldError: another claim has a device.
+
+        `patience` is in seconds, for settings of the host that are being changed for others.
+        """
         outcomes: dict[str, Prepared | DraError] = {}
         earlier = {one.entry.claim.uid: self._journal.find(one.entry.claim.uid) for one in batch}
         ready: list[Planned] = []
-        with self._changes.turn({change.subject for one in batch for change in one.plan.changes} | _subjects(earlier.values())):
+        with self._changes.turn({change.subject for one in batch for change in one.plan.changes} | _subjects(earlier.values()), patience) as busy:
             for one in batch:
-                entry = attempt(one.entry.claim, lambda planned: self._entry(planned, earlier[planned.entry.claim.uid]), one)
+                entry = attempt(one.entry.claim, lambda planned: self._entry(planned, earlier[planned.entry.claim.uid], busy), one)
                 if isinstance(entry, DraError):
                     outcomes[one.entry.claim.uid] = entry
                 else:
@@ -68,12 +71,19 @@ class Holdings:
             self._journal.mark(done, prepared=True)
         return outcomes
 
-    def give_back(self, claims: Sequence[ClaimKey]) -> dict[str, DraError | None]:
-        """For each claim, by UID, None or why not all of it could be given back; what is left is given back when it is tried again."""
+    def give_back(self, claims: Sequence[ClaimKey], patience: float) -> dict[str, DraError | None]:
+        """For each claim, by UID, None or why not all of it could be given back; what is left is given back when it is tried again.
+
+        `patience` is as for `take`.
+        """
         entries = {claim: self._journal.find(claim.uid) for claim in claims}
-        with self._changes.turn(_subjects(entries.values())):
-            self._begin_undo(entries.values())
+        with self._changes.turn(_subjects(entries.values()), patience) as busy:
             outcomes: dict[str, DraError | None] = {}
+            for claim, entry in list(entries.items()):
+                if touched := _subjects([entry]) & busy:
+                    outcomes[claim.uid] = _busy(claim, touched)
+                    del entries[claim]
+            self._begin_undo(entries.values())
             for claim, entry in entries.items():
                 outcomes[claim.uid] = attempt(claim, lambda key: self._undo(key, entries[key]), claim)
                 if entry is not None and entry.changes and outcomes[claim.uid] is None:
@@ -87,8 +97,10 @@ class Holdings:
         _check_identity(planned, entry)
         return self._cdi.ensure(entry.claim, planned.plan, pod_claim=entry.pod_claim)
 
-    def _entry(self, one: Planned, earlier: Entry | None) -> Entry:
+    def _entry(self, one: Planned, earlier: Entry | None, busy: Collection[str]) -> Entry:
         """What is to stand in the journal. What the claim held under another allocation is given back before."""
+        if touched := ({change.subject for change in one.plan.changes} | _subjects([earlier])) & set(busy):
+            raise _busy(one.entry.claim, touched)
         if earlier is not None and earlier.allocation != one.entry.allocation:
             log.warning("claim was allocated anew without an unprepare; what it held is given back", extra={"claim": str(earlier.claim)})
             self._begin_undo([earlier])
@@ -141,6 +153,10 @@ class Holdings:
 
 def _subjects(entries: Iterable[Entry | None]) -> set[str]:
     return {change.subject for entry in entries if entry is not None for change in entry.changes}
+
+
+def _busy(claim: ClaimKey, subjects: Iterable[str]) -> ClaimRetryError:
+    return ClaimRetryError(f"claim {claim}: {', '.join(sorted(subjects))} is still being changed for another claim, or that hangs; try again later")
 
 
 def _check_identity(one: Planned, earlier: Entry | None) -> None:

@@ -6,8 +6,8 @@ back. Claims that want the same of a setting share it: all of them remember what
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import ClaimError
@@ -23,9 +23,15 @@ class HostChanges:
         self._journal = journal
         self._turns = turns
 
-    def turn(self, subjects: Collection[str]) -> AbstractContextManager[None]:
-        """One claim at a time decides about a setting."""
-        return self._turns.hold(f"setting {subject}" for subject in subjects) if subjects else nullcontext()
+    @contextmanager
+    def turn(self, subjects: Collection[str], patience: float) -> Iterator[set[str]]:
+        """One claim at a time decides about a setting; the settings that others still have after `patience` seconds are not ours to touch."""
+        keys = {f"setting {subject}": subject for subject in subjects}
+        if keys:
+            with self._turns.hold(keys, patience) as busy:
+                yield {keys[key] for key in busy}
+        else:
+            yield set()
 
     def records(self, entry: Entry, plan: Plan, earlier: Entry | None) -> tuple[ChangeRecord, ...]:
         """The plan's changes with what was there before: by this claim's earlier entry, by other claims', else as it is now.
