@@ -163,3 +163,14 @@ def test_a_lease_that_cannot_be_read_is_not_held_and_told_once(bed: Bed, caplog:
     assert "journal" in one.problem()
     told = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(told) == 1
+
+
+def test_a_lease_from_before_a_reboot_is_none_that_a_newer_instance_cannot_take(bed: Bed) -> None:
+    first = bed.begin("first")
+    before = first._started + 900_000  # that boot lasted for ten days; the pod has the same UID after it
+    first._database.write(lambda connection: connection.execute("INSERT INTO lease VALUES (1, 'first', ?)", (before,)))
+    assert first.take()
+    second = bed.begin("second")
+    bed.registered |= {"first", "second"}
+    assert second.take()
+    assert not first.take()

@@ -87,7 +87,9 @@ class Lease:
         try:
             with self._database.reading() as connection:
                 found = _holder(connection)
-            ours = found[0] == self._uid or (self._is_our_turn(*found) and self._database.write(self._replace(found)))
+            # Our own from before the machine was booted, when clocks were further on, would outlast every newer instance.
+            ours = found[0] == self._uid and found[1] <= self._started
+            ours = ours or (self._is_our_turn(*found) and self._database.write(self._replace(found)))
         except JournalError as error:
             self._trouble.tell(str(error))
             return False
@@ -102,7 +104,7 @@ class Lease:
         self._note(ours=False)
 
     def _is_our_turn(self, holder: str, since: float) -> bool:
-        return not holder or not self._lives(holder) or (self._registered() and since < self._started)
+        return holder in {"", self._uid} or not self._lives(holder) or (self._registered() and since < self._started)
 
     def _replace(self, found: tuple[str, float]) -> Callable[[sqlite3.Connection], bool]:
         def change(connection: sqlite3.Connection) -> bool:
