@@ -122,12 +122,16 @@ class ClaimRetryError(ClaimError):
 
 
 class DeviceHeldError(ClaimRetryError):
-    """Another claim still holds a device that this one needs. `holder` is that claim's namespace/name and `holder_uid` its UID."""
+    """Another claim still holds a device that this one needs.
 
-    def __init__(self, message: str, *, holder: str, holder_uid: str) -> None:
+    `holder` is that claim's namespace/name and `holder_uid` its UID; `revision` is of the journal's row that says so.
+    """
+
+    def __init__(self, message: str, *, holder: str, holder_uid: str, revision: int) -> None:
         super().__init__(message)
         self.holder = holder
         self.holder_uid = holder_uid
+        self.revision = revision
 
 
 class NoFitError(ClaimRetryError):

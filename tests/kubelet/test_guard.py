@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from dra_driver.errors import ClaimRetryError, DraError
 from dra_driver.k8s.client import Client
-from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceRequestAllocationResult, ResourceClaimConsumerReference
+from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaimConsumerReference
 from dra_driver.kubelet import guard
 from dra_driver.kubelet.claims import Caller
 from dra_driver.kubelet.database import Database
@@ -92,6 +93,20 @@ def test_what_the_wait_is_for_may_come_from_another_instance(patient: Host, clie
     with closing(Database(patient.directory / "state.db")) as other:
         Journal(other).release([first.uid])
     assert devices(prepared()) == ["toy-0"]  # type: ignore[arg-type]
+
+
+def test_a_holder_that_gets_other_devices_before_the_wait_begins_is_noticed(patient: Host, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = allocated(client, "first", result("toy-0")), allocated(client, "second", result("toy-0"))
+    patient.prepare(first)
+    wait = patient.keeper.guard.wait
+
+    def late(*given: Any) -> bool:
+        anew = DeviceAllocationResult(results=[result("toy-1")])
+        patient.keeper.holdings.take([patient.keeper._reader.plan(first, anew)], 30)
+        return wait(*given)
+
+    monkeypatch.setattr(patient.keeper.guard, "wait", late)
+    assert devices(patient.prepare(second, Caller(patience=5))) == ["toy-0"]
 
 
 def test_the_other_claims_of_the_call_are_prepared_and_keep_their_devices_while_one_waits(patient: Host, client: Client) -> None:

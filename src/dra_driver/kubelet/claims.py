@@ -190,7 +190,7 @@ class ClaimKeeper:
                 return any(one.overtaken for one in waiting) or not any(one.awaited() for one in waiting)
 
             until = min(end, began + self._guard_patience)
-            if held and not self.guard.wait([error.holder_uid for error in held.values()], until, given_up):
+            if held and not self.guard.wait(held.values(), until, given_up):
                 explained = self.guard.explain(list(held.values()), self._clock.monotonic() - began)
                 outcomes |= {claim.uid: error for claim, error in zip(held, explained, strict=True)}
                 return

@@ -7,7 +7,7 @@ says so by the unprepare. The kubelet repeats a failed prepare only after a minu
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dra_driver.daemon.clock import Clock, SystemClock
 from dra_driver.errors import ApiError, ApiNotFoundError, ClaimRetryError, DeviceHeldError
@@ -39,8 +39,8 @@ class Guard:
             self._releases += 1
             self._release.notify_all()
 
-    def wait(self, holders: Iterable[str], end: float, given_up: Callable[[], bool]) -> bool:
-        """True when one of the claims with the UIDs `holders` has released its devices, or holds others; False at `end` (monotonic).
+    def wait(self, held: Iterable[DeviceHeldError], end: float, given_up: Callable[[], bool]) -> bool:
+        """True when one of the holders has released its devices, or holds others, since `held` was told; False at `end` (monotonic).
 
         False at once when `given_up`, or when too many others wait already.
         """
@@ -49,7 +49,7 @@ class Guard:
             self._observer.guard_wait(0.0, "crowded")
             return False
         try:
-            outcome = self._wait(frozenset(holders), end, given_up)
+            outcome = self._wait({error.holder_uid: error.revision for error in held}, end, given_up)
         finally:
             self._places.release()
         self._observer.guard_wait(self._clock.monotonic() - began, outcome)
@@ -61,16 +61,11 @@ class Guard:
         found = self._client.get_all(RESOURCE_CLAIMS, [(namespace, name) for namespace, _, name in places], deadline=ASK_DEADLINE)
         return [ClaimRetryError(f"{error}; waited {waited:.0f} s. {_about(error, holder)}") for error, holder in zip(held, found, strict=True)]
 
-    def _wait(self, holders: frozenset[str], end: float, given_up: Callable[[], bool]) -> str:
-        def revisions() -> dict[str, int | None]:
-            found = {uid: self._journal.find(uid) for uid in holders}
-            return {uid: None if entry is None else entry.revision for uid, entry in found.items()}
-
-        before = revisions()
+    def _wait(self, holders: Mapping[str, int], end: float, given_up: Callable[[], bool]) -> str:
         while True:
             seen = self._releases
-            now = revisions()
-            if now != before or None in now.values():
+            entries = {uid: self._journal.find(uid) for uid in holders}
+            if any(entry is None or entry.revision != holders[uid] for uid, entry in entries.items()):
                 return "freed"
             left = end - self._clock.monotonic()
             if left <= 0:

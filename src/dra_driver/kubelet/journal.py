@@ -196,7 +196,7 @@ class Journal:
         )
 
 
-def _held(connection: sqlite3.Connection, entry: Entry, overlaps: Mapping[str, Sequence[str]]) -> ClaimRetryError | None:
+def _held(connection: sqlite3.Connection, entry: Entry, overlaps: Mapping[str, Sequence[str]]) -> DeviceHeldError | None:
     """Why a device cannot be had. Two claims may have a device, or overlapping ones, only as shares of it, which are not the same one."""
     for held in entry.devices:
         if held.admin:
@@ -204,23 +204,21 @@ def _held(connection: sqlite3.Connection, entry: Entry, overlaps: Mapping[str, S
         uuids = overlaps[held.uuid]
         places = ", ".join("?" * len(uuids))
         query = (
-            "SELECT namespace, name, uid, device, uuid FROM devices JOIN claims ON uid = claim_uid "  # noqa: S608  only question marks go in
+            "SELECT namespace, name, uid, revision, device, uuid FROM devices JOIN claims ON uid = claim_uid "  # noqa: S608  only question marks go in
             f"WHERE uuid IN ({places}) AND NOT admin AND (exclusive OR ? OR share_id = ?) AND claim_uid != ?"
         )
         row = connection.execute(query, (*uuids, held.exclusive, held.share_id, entry.claim.uid)).fetchone()
         if row is not None:
-            return _refusal(entry, held, ClaimKey(*row[:3]), *row[3:])
+            holder, (revision, device, uuid) = ClaimKey(*row[:3]), row[3:]
+            overlap = "" if uuid == held.uuid else f" overlaps with {device} ({uuid}), which"
+            return DeviceHeldError(
+                f"claim {entry.claim}: device {held.device} ({held.uuid}){overlap} is still prepared for claim {holder}; "
+                "it becomes free when the kubelet unprepares that claim",
+                holder=f"{holder.namespace}/{holder.name}",
+                holder_uid=holder.uid,
+                revision=revision,
+            )
     return None
-
-
-def _refusal(entry: Entry, held: HeldDevice, holder: ClaimKey, device: str, uuid: str) -> DeviceHeldError:
-    overlap = "" if uuid == held.uuid else f" overlaps with {device} ({uuid}), which"
-    return DeviceHeldError(
-        f"claim {entry.claim}: device {held.device} ({held.uuid}){overlap} is still prepared for claim {holder}; "
-        "it becomes free when the kubelet unprepares that claim",
-        holder=f"{holder.namespace}/{holder.name}",
-        holder_uid=holder.uid,
-    )
 
 
 def _set_otherwise(connection: sqlite3.Connection, entry: Entry) -> ClaimError | None:
