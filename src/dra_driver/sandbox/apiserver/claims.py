@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dra_driver.k8s.field_errors import FieldError, forbidden, invalid, required, too_many
 from dra_driver.sandbox.apiserver import devices
-from dra_driver.sandbox.apiserver.refusals import FieldError, forbidden, invalid, required, too_many
 
 IMMUTABLE = "field is immutable"
 MAX_REQUESTS = 32

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dra_driver.k8s import names
-from dra_driver.sandbox.apiserver.refusals import FieldError, duplicate, invalid, required, too_long, too_many
+from dra_driver.k8s.field_errors import FieldError, duplicate, invalid, not_supported, required, too_long, too_many
 
 MAX_ATTRIBUTES_AND_CAPACITIES = 32
 MAX_ATTRIBUTE_VALUES = 48
@@ -142,7 +142,7 @@ def _taints(taints: list[Json], where: str) -> Iterator[FieldError]:
         if not effect:
             yield required(f"{one}.effect")
         elif effect not in _EFFECTS:
-            yield FieldError("Unsupported value", f"{one}.effect", effect, 'supported values: "NoExecute", "NoSchedule", "None"')
+            yield not_supported(f"{one}.effect", effect, _EFFECTS)
 
 
 def _consumptions(consumptions: list[Json], where: str) -> Iterator[FieldError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dra_driver.sandbox.apiserver.refusals import FieldError, invalid, required
+from dra_driver.k8s.field_errors import FieldError, invalid, required
 
 _NEEDED = ("reportingController", "reportingInstance", "action", "reason")
 _TEXT_BYTES = {"reportingInstance": 128, "action": 128, "reason": 128, "note": 1024}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dra_driver.k8s.field_errors import FieldError
 from dra_driver.sandbox.apiserver import claims, events, slices
-from dra_driver.sandbox.apiserver.refusals import FieldError
 
 Json = dict[str, Any]
 

@@ -2,72 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-_OMITTED = object()
-
-
-@dataclass(frozen=True)
-class FieldError:
-    """One entry of a 422. `what` is the text of field.ErrorType; the kinds that carry no value ("Required value", "Too long") omit it."""
-
-    what: str
-    field: str
-    value: Any = _OMITTED
-    detail: str = ""
-
-    def body(self) -> str:
-        """`Invalid value: "x": detail`."""
-        return ": ".join(
-            part for part in (self.what, "" if self.value is _OMITTED else json.dumps(self.value, separators=(",", ":")), self.detail) if part
-        )
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.body()}"
-
-
-def invalid(field: str, value: Any, detail: str) -> FieldError:
-    """A malformed value."""
-    return FieldError("Invalid value", field, value, detail)
-
-
-def required(field: str, detail: str = "") -> FieldError:
-    """A missing value."""
-    return FieldError("Required value", field, detail=detail)
-
-
-def forbidden(field: str, detail: str) -> FieldError:
-    """A value that is not allowed here."""
-    return FieldError("Forbidden", field, detail=detail)
-
-
-def duplicate(field: str, value: Any) -> FieldError:
-    """A value that must be unique."""
-    return FieldError("Duplicate value", field, value)
-
-
-def too_many(field: str, count: int, limit: int) -> FieldError:
-    """A list or map beyond its limit."""
-    return FieldError("Too many", field, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
-
-
-def too_long(field: str, limit: int) -> FieldError:
-    """A text beyond its limit."""
-    return FieldError("Too long", field, detail=f"may not be more than {limit} bytes")
-
-
-_CAUSES = {
-    "Invalid value": "FieldValueInvalid",
-    "Required value": "FieldValueRequired",
-    "Forbidden": "FieldValueForbidden",
-    "Duplicate value": "FieldValueDuplicate",
-    "Too many": "FieldValueTooMany",
-    "Too long": "FieldValueTooLong",
-    "Unsupported value": "FieldValueNotSupported",
-}
+from dra_driver.k8s.field_errors import FieldError
 
 
 class Refusal(Exception):  # noqa: N818 - the answer to a request, not an error of the double
@@ -123,7 +61,7 @@ def unprocessable(group: str, kind: str, name: str, errors: Sequence[FieldError]
     """422."""
     texts = list(dict.fromkeys(map(str, errors)))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    causes = [{"reason": _CAUSES[error.what], "message": error.body(), "field": error.field} for error in errors]
+    causes = [{"reason": error.reason, "message": error.body(), "field": error.field} for error in errors]
     return Refusal(422, "Invalid", f'{_dotted(kind, group)} "{name}" is invalid: {text}', {**_details(group, kind, name), "causes": causes})
 
 

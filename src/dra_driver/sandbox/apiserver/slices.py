@@ -10,9 +10,10 @@ from typing import Any
 
 from dra_driver.errors import ParseError
 from dra_driver.k8s import names
+from dra_driver.k8s.field_errors import FieldError, invalid, required, too_long, too_many
 from dra_driver.k8s.quantity import Quantity
 from dra_driver.sandbox.apiserver import devices
-from dra_driver.sandbox.apiserver.refusals import FieldError, bad_request, invalid, required, too_long, too_many
+from dra_driver.sandbox.apiserver.refusals import bad_request
 
 MAX_DEVICES = 128
 MAX_DEVICES_WITH_ADVANCED_FEATURES = 64

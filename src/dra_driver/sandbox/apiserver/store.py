@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dra_driver.daemon.clock import Clock
-from dra_driver.k8s import names
+from dra_driver.k8s import field_errors, names
 from dra_driver.sandbox.apiserver import refusals
 from dra_driver.sandbox.apiserver.history import Change, Entry, History, with_version
 from dra_driver.sandbox.apiserver.kinds import Resource, Write
@@ -97,7 +97,7 @@ class Store:
             old = entry.data
             self._expect(resource, old, new["metadata"].get("uid"), new["metadata"].get("resourceVersion"))
             if not new["metadata"].get("resourceVersion") and not resource.unconditional:
-                error = refusals.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+                error = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise refusals.unprocessable(resource.group, resource.kind, name, [error])
             new = _status_only(old, new) if status else _spec_only(resource, old, new)
             write = Write(new, copy.deepcopy(old), self._now(), self._disabled_gates)
@@ -175,12 +175,12 @@ class Store:
         name = metadata.get("name") or ""
         errors = []
         if not name:
-            errors.append(refusals.required("metadata.name", "name or generateName is required"))
+            errors.append(field_errors.required("metadata.name", "name or generateName is required"))
         elif error := names.dns_subdomain_error(name):
-            errors.append(refusals.invalid("metadata.name", name, error))
+            errors.append(field_errors.invalid("metadata.name", name, error))
         self._refuse(resource, name, [*errors, *resource.validate(write)])
 
-    def _refuse(self, resource: Resource, name: str, errors: Iterable[refusals.FieldError]) -> None:
+    def _refuse(self, resource: Resource, name: str, errors: Iterable[field_errors.FieldError]) -> None:
         if found := list(errors):
             raise refusals.unprocessable(resource.group, resource.kind, name, found)
 
