@@ -1,7 +1,7 @@
 """The API's rules for names, with the API's own messages.
 
-Each function returns None for a good value, else the text that the API server puts behind `Invalid value: "…": ` or `Too long: ` in a 422.
-Lengths count bytes, whatever unit the message names.
+Each function returns the texts that the API server puts behind `Invalid value: "…": ` or `Too long: ` in a 422: all of them, or the first one where
+its name is in the singular; nothing for a good value. Lengths count bytes, whatever unit the message names.
 Source: k8s.io/apimachinery, pkg/api/validate/content; resource.k8s.io names: pkg/apis/resource/validation.
 """
 
@@ -26,29 +26,40 @@ _C_IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
 _LABEL_NAME_RULE = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 
 
-def dns_label_error(value: str) -> str | None:
-    """RFC 1123 label: names of devices, counters, counter sets and requests."""
-    if too_long := _too_long(value, DNS_LABEL_MAX, "characters"):
-        return too_long
+def dns_label_errors(value: str, *, unit: str = "characters") -> list[str]:
+    """RFC 1123 label: names of devices, counters, counter sets and requests.
+
+    The API counts bytes everywhere and calls them characters in what it checks by hand, bytes in what it checks declaratively: that is `unit`.
+    """
+    found = _too_long(value, DNS_LABEL_MAX, unit)
     if re.fullmatch(_LABEL, value):
-        return None
+        return found
     if re.fullmatch(_SUBDOMAIN, value):
-        return "must not contain dots"
+        return [*found, "must not contain dots"]
     rule = (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
     )
-    return _mismatch(rule, _LABEL, "my-name", "123-abc")
+    return [*found, _mismatch(rule, _LABEL, "my-name", "123-abc")]
 
 
-def dns_subdomain_error(value: str) -> str | None:
-    """RFC 1123 subdomain: names of most objects."""
+def dns_label_error(value: str) -> str | None:
+    """The first of `dns_label_errors`."""
+    return _first(dns_label_errors(value))
+
+
+def dns_subdomain_errors(value: str, *, unit: str = "characters") -> list[str]:
+    """RFC 1123 subdomain: names of most objects. `unit` as for labels."""
     rule = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
         "and must start and end with an alphanumeric character"
     )
-    if too_long := _too_long(value, DNS_SUBDOMAIN_MAX, "characters"):
-        return too_long
-    return None if re.fullmatch(_SUBDOMAIN, value) else _mismatch(rule, _SUBDOMAIN, "example.com")
+    found = _too_long(value, DNS_SUBDOMAIN_MAX, unit)
+    return found if re.fullmatch(_SUBDOMAIN, value) else [*found, _mismatch(rule, _SUBDOMAIN, "example.com")]
+
+
+def dns_subdomain_error(value: str) -> str | None:
+    """The first of `dns_subdomain_errors`."""
+    return _first(dns_subdomain_errors(value))
 
 
 def driver_name_error(value: str) -> str | None:
@@ -65,38 +76,47 @@ def pool_name_error(value: str) -> str | None:
     return _beyond(value, POOL_NAME_MAX) or next(filter(None, map(dns_subdomain_error, value.split("/"))), None)
 
 
-def label_key_error(value: str) -> str | None:
+def label_key_errors(value: str) -> list[str]:
     """Keys of labels and annotations, taint keys, condition types: `[prefix/]name`, which the API also calls a qualified name."""
     prefix, slash, name = value.rpartition("/")
+    rule = _mismatch(_LABEL_NAME_RULE, _LABEL_NAME, "MyName", "my.name", "123-abc")
     if value.count("/") > 1:
-        text = _mismatch(_LABEL_NAME_RULE, _LABEL_NAME, "MyName", "my.name", "123-abc")
-        return f"a valid label key {text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-    if slash and (wrong := "must be non-empty" if not prefix else dns_subdomain_error(prefix)):
-        return f"prefix part {wrong}"
-    if not name:
-        return "name part must be non-empty"
-    if too_long := _too_long(name, LABEL_MAX, "bytes"):
-        return f"name part {too_long}"
-    return None if re.fullmatch(_LABEL_NAME, name) else "name part " + _mismatch(_LABEL_NAME_RULE, _LABEL_NAME, "MyName", "my.name", "123-abc")
+        return [f"a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    wrong = [] if not slash else dns_subdomain_errors(prefix, unit="bytes") if prefix else ["must be non-empty"]
+    found = [f"prefix part {text}" for text in wrong]
+    found += [f"name part {text}" for text in (_too_long(name, LABEL_MAX, "bytes") if name else ["must be non-empty"])]
+    return found if re.fullmatch(_LABEL_NAME, name) else [*found, f"name part {rule}"]
 
 
-def label_value_error(value: str) -> str | None:
+def label_key_error(value: str) -> str | None:
+    """The first of `label_key_errors`."""
+    return _first(label_key_errors(value))
+
+
+def label_value_errors(value: str) -> list[str]:
     """Values of labels and taints; may be empty."""
     rule = (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
         "and must start and end with an alphanumeric character"
     )
-    if too_long := _too_long(value, LABEL_MAX, "bytes"):
-        return too_long
-    return None if re.fullmatch(_LABEL_VALUE, value) else _mismatch(rule, _LABEL_VALUE, "MyValue", "my_value", "12345")
+    found = _too_long(value, LABEL_MAX, "bytes")
+    return found if re.fullmatch(_LABEL_VALUE, value) else [*found, _mismatch(rule, _LABEL_VALUE, "MyValue", "my_value", "12345")]
+
+
+def label_value_error(value: str) -> str | None:
+    """The first of `label_value_errors`."""
+    return _first(label_value_errors(value))
+
+
+def c_identifier_mismatch(value: str) -> str | None:
+    """The id of an attribute or capacity apart from its length."""
+    rule = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'"
+    return None if re.fullmatch(_C_IDENTIFIER, value) else _mismatch(rule, _C_IDENTIFIER, "my_name", "MY_NAME", "MyName")
 
 
 def c_identifier_error(value: str) -> str | None:
     """The id of an attribute or capacity, without its domain."""
-    rule = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'"
-    if too_long := _beyond(value, ATTRIBUTE_ID_MAX):
-        return too_long
-    return None if re.fullmatch(_C_IDENTIFIER, value) else _mismatch(rule, _C_IDENTIFIER, "my_name", "MY_NAME", "MyName")
+    return _beyond(value, ATTRIBUTE_ID_MAX) or c_identifier_mismatch(value)
 
 
 def attribute_name_error(value: str) -> str | None:
@@ -114,8 +134,12 @@ def attribute_name_error(value: str) -> str | None:
     return driver_name_error(domain) or c_identifier_error(identifier)
 
 
-def _too_long(value: str, limit: int, unit: str) -> str | None:
-    return f"must be no more than {limit} {unit}" if len(value.encode()) > limit else None
+def _first(found: list[str]) -> str | None:
+    return found[0] if found else None
+
+
+def _too_long(value: str, limit: int, unit: str) -> list[str]:
+    return [f"must be no more than {limit} {unit}"] if len(value.encode()) > limit else []
 
 
 def _beyond(value: str, limit: int) -> str | None:

@@ -175,6 +175,16 @@ class Quantity:
         shift = self._scale - scale
         return self._unscaled * 10**shift if 0 <= shift <= most else None
 
+    def rounded_up(self) -> int | None:
+        """The next whole number away from zero, as Go's `Value`; None beyond int64, where Go's overflows."""
+        if not self._unscaled:
+            return 0
+        if not _LEAST <= self <= _MOST:
+            return None
+        whole: int = 10 ** max(0, -self._scale)
+        magnitude: int = abs(self._unscaled) * 10 ** max(0, self._scale)
+        return self.sign() * -(-magnitude // whole)
+
     def sign(self) -> int:
         """-1, 0 or 1."""
         return (self._unscaled > 0) - (self._unscaled < 0)
@@ -227,6 +237,9 @@ class Quantity:
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
+
+
+_LEAST, _MOST = Quantity(_MIN_INT64), Quantity(_MAX_INT64)
 
 
 def _suffix(suffix: str) -> tuple[int, str]:

@@ -65,10 +65,11 @@ class CounterSet(Object):
 
 
 class DeviceCounterConsumption(Object):
-    """What one device takes from one counter set."""
+    """What one device takes from one counter set. `compatibility_groups` need the gate DRADeviceCompatibilityGroups."""
 
     counter_set: str
     counters: dict[str, Counter] = {}
+    compatibility_groups: list[str] = []
 
 
 class DeviceTaint(Object):
@@ -106,7 +107,10 @@ class ResourcePool(Object):
 
 
 class ResourceSliceSpec(Object):
-    """Either devices or shared counters, for one node, selected nodes or all."""
+    """Either devices or shared counters, for one node, selected nodes or all.
+
+    The last two fields need the gates DRAPartitionableDevicesType and DRAOptionalNodeOperations.
+    """
 
     driver: str
     pool: ResourcePool
@@ -116,6 +120,8 @@ class ResourceSliceSpec(Object):
     per_device_node_selection: bool | None = None
     devices: list[Device] = []
     shared_counters: list[CounterSet] = []
+    partition_type_attribute: str | None = None
+    skip_node_operations: list[str] = []
 
 
 class ResourceSlice(TopLevel, kw_only=True):
