@@ -200,14 +200,14 @@ def test_an_unexpected_failure_of_a_pass_delays_and_never_ends_it(
     start: Start, client: Client, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = iter([ZeroDivisionError("a bug")])
-    plan = slices.plan
+    sort_out = slices.sort_out
 
-    def sometimes(*arguments: Any) -> slices.Changes:
+    def sometimes(*arguments: Any) -> slices.Sorted:
         for failure in failures:
             raise failure
-        return plan(*arguments)
+        return sort_out(*arguments)
 
-    monkeypatch.setattr(slices, "plan", sometimes)
+    monkeypatch.setattr(slices, "sort_out", sometimes)
     start()
     wait_slices(client, complete(8))
 

@@ -1,4 +1,4 @@
-"""How devices become slices, and what is written to get there."""
+"""How devices become slices, what is written to get there, and which slices are ours."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.errors import SliceError
 from dra_driver.k8s.objects.meta import ObjectMeta
-from dra_driver.k8s.objects.resource import Device, DeviceAttribute, DeviceCapacity, ResourceSlice
-from dra_driver.kubelet import slices
+from dra_driver.k8s.objects.resource import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from dra_driver.kubelet import slice_rules, slices
+from dra_driver.kubelet.slice_features import Pool
 
 DRIVER, NODE = "gpu.example.com", "node-a"
+
+
+def plan(wanted: Sequence[Device], existing: Sequence[ResourceSlice] = ()) -> slices.Changes:
+    return slices.plan(DRIVER, NODE, NODE, slices.layout(Pool(tuple(wanted))), existing)
 
 
 def devices(count: int, *, version: int = 0) -> list[Device]:
@@ -30,14 +44,15 @@ class Server:
         self._names = 0
 
     def reach(self, wanted: Sequence[Device]) -> slices.Changes:
-        changes = slices.plan(DRIVER, NODE, wanted, self.slices)
-        gone = {one.metadata.name for one in (*changes.delete, *changes.replace)}
+        changes = plan(wanted, self.slices)
+        gone = {one.metadata.name for one in (*changes.delete, *changes.replace, *changes.mark)}
         kept = [one for one in self.slices if one.metadata.name not in gone]
         created = []
         for one in changes.create:
             self._names += 1
-            created.append(msgspec.structs.replace(one, metadata=ObjectMeta(name=f"{one.metadata.generate_name}{self._names:05}")))
-        self.slices = [*kept, *changes.replace, *created]
+            name = f"{one.metadata.generate_name}{self._names:05}"
+            created.append(msgspec.structs.replace(one, metadata=ObjectMeta(name=name, annotations=one.metadata.annotations)))
+        self.slices = [*kept, *changes.replace, *changes.mark, *created]
         self.writes += len(gone) + len(created)
         return changes
 
@@ -50,7 +65,7 @@ class Server:
 
 
 def test_first_publication_is_generation_one_and_belongs_to_the_node() -> None:
-    changes = slices.plan(DRIVER, NODE, devices(8), [])
+    changes = plan(devices(8))
     (created,) = changes.create
     assert created.metadata.generate_name == "00000-gpu.example.com-node-a-"
     assert created.spec.driver == DRIVER
@@ -133,19 +148,106 @@ def test_from_any_state_one_pass_reaches_the_wanted_devices_and_a_second_writes_
         assert not server.reach(wanted)
 
 
+def counter_set(number: int) -> CounterSet:
+    return CounterSet(f"gpu-{number}", {"memory": Counter("80Gi")})
+
+
+def test_counter_sets_come_first_in_slices_of_their_own_of_eight() -> None:
+    consumer = Device("mig-0", consumes_counters=[DeviceCounterConsumption("gpu-0", {"memory": Counter("10Gi")})])
+    wanted = slices.layout(Pool((*devices(64), consumer), tuple(counter_set(number) for number in range(9))))
+    assert [(len(spec.shared_counters), len(spec.devices)) for spec in wanted] == [(8, 0), (1, 0), (0, 64), (0, 1)]
+
+
+def test_the_attribute_of_partition_types_is_named_only_where_devices_consume_counters() -> None:
+    consumer = Device(
+        "mig-0", {"profile": DeviceAttribute(string="1g")}, consumes_counters=[DeviceCounterConsumption("gpu-0", {"memory": Counter("1")})]
+    )
+    pool = Pool((*devices(64), consumer), (counter_set(0),), f"{DRIVER}/profile", ("*",))
+    wanted = slices.layout(pool)
+    assert [spec.partition_type_attribute for spec in wanted] == [None, None, f"{DRIVER}/profile"]
+    assert [spec.skip_node_operations for spec in wanted] == [["*"]] * 3
+    slice_rules.check(NODE, slices.plan(DRIVER, NODE, NODE, wanted, ()).create)
+
+
+def test_a_pool_of_another_name_is_on_the_same_node() -> None:
+    (created,) = slices.plan(DRIVER, NODE, "fabric", slices.layout(Pool()), ()).create
+    assert (created.spec.pool.name, created.spec.node_name) == ("fabric", NODE)
+
+
+@pytest.mark.parametrize(("count", "digits"), [(1, 5), (0x100000, 5), (0x100001, 6), (0x1000001, 7)])
+def test_the_index_is_as_long_as_the_largest_needs(count: int, digits: int) -> None:
+    assert slices._index_digits(count) == digits
+
+
+def test_a_name_of_an_object_is_lower_case_though_a_driver_name_need_not_be() -> None:
+    (created,) = slices.plan("GPU.example.com", NODE, NODE, slices.layout(Pool()), ()).create
+    assert created.metadata.generate_name == "00000-gpu.example.com-node-a-"
+    assert created.spec.driver == "GPU.example.com"
+
+
+def test_a_taint_keeps_the_time_since_which_the_server_knows_it() -> None:
+    server = Server()
+    taint = DeviceTaint("example.com/broken", "NoSchedule")
+    server.reach([Device("gpu-0", taints=[taint])])
+    stored = msgspec.structs.replace(taint, time_added="2026-01-02T03:04:05Z")
+    server.slices[0].spec.devices = [Device("gpu-0", taints=[stored])]
+    assert not server.reach([Device("gpu-0", taints=[taint])])
+    more = DeviceTaint("example.com/hot", "None", time_added="2026-02-02T00:00:00Z")
+    server.reach([Device("gpu-0", taints=[taint, more])])
+    assert server.published() == [Device("gpu-0", taints=[stored, more])]
+
+
+# Whose is it ------------------------------------------------------------------------------------------------------
+
+
+def stored(name: str, *device_names: str, annotations: dict[str, str] | None = None, pool: str = NODE) -> ResourceSlice:
+    spec = ResourceSliceSpec(DRIVER, ResourcePool(pool, 1, 1), node_name=NODE, devices=[Device(one) for one in device_names])
+    return ResourceSlice(metadata=ObjectMeta(name=name, annotations=annotations or {}), spec=spec)
+
+
+def ours(*device_names: str, pool: str = NODE) -> ResourceSlice:
+    one = stored("00000-x", *device_names, pool=pool)
+    return msgspec.structs.replace(one, metadata=ObjectMeta(name="00000-x", annotations={slices.annotation(DRIVER): slices.mark(one.spec)}))
+
+
+def taken_over(one: ResourceSlice, *device_names: str) -> ResourceSlice:
+    """As the Go helper does it: the object with all its metadata and another content."""
+    return msgspec.structs.replace(one, spec=stored("", *device_names).spec)
+
+
+INDEXED = "00000-gpu.example.com-node-a-x7k2p"
+
+
 @pytest.mark.parametrize(
-    ("bad", "text"),
+    ("found", "is_ours"),
     [
-        (Device(name="GPU_0"), r"devices\[1\]\.name: found 'GPU_0', need a DNS label"),
-        (Device(name="a" * 64), "need a DNS label"),
-        (Device(name="gpu-0"), r"devices\[1\]\.name: 'gpu-0' is there twice"),
-        (
-            Device(name="x", capacity={f"c{number}": DeviceCapacity("1") for number in range(33)}),
-            "found 33 attributes and capacities, 32 are allowed",
-        ),
-        (Device(name="x", attributes={"long": DeviceAttribute(string="x" * 65)}), r"attributes\[long\] \(x\): found 65 bytes, 64 are allowed"),
+        pytest.param(ours("gpu-0"), True, id="our annotation"),
+        pytest.param(ours("gone-0"), True, id="our annotation, devices that are gone"),
+        pytest.param(ours("gpu-0", pool="former"), True, id="our annotation, a pool that is gone"),
+        pytest.param(ours(), True, id="our annotation, empty"),
+        pytest.param(taken_over(ours("gpu-0"), "gpu-minor-0"), False, id="taken over by another driver with its devices"),
+        pytest.param(taken_over(ours("gpu-0"), "gpu-1"), False, id="other names under our annotation, even known ones"),
+        pytest.param(stored(INDEXED, "gpu-0"), True, id="an earlier version of ours"),
+        pytest.param(stored(INDEXED, "gone-0", "gpu-1"), True, id="an earlier version of ours, one device gone"),
+        pytest.param(stored(INDEXED), True, id="an empty one with an index offers nothing and is nobody's loss"),
+        pytest.param(stored(INDEXED, "gpu-minor-0"), False, id="NVIDIA's driver: same name, pool and owner, other devices"),
+        pytest.param(stored(INDEXED, "gpu-0", pool="other"), False, id="another pool"),
+        pytest.param(stored("node-a-gpu.example.com-x7k2p", "gpu-0"), False, id="no index: a helper before 1.36, which we never used"),
+        pytest.param(stored("by-hand", "gpu-0"), False, id="made by a person"),
     ],
 )
-def test_what_the_api_would_refuse_is_refused_here_and_named(bad: Device, text: str) -> None:
-    with pytest.raises(SliceError, match=text):
-        slices.check_devices([*devices(1), bad])
+def test_ours_is_what_carries_our_annotation_or_is_an_earlier_version_of_ours(found: ResourceSlice, is_ours: bool) -> None:
+    result = slices.sort_out(DRIVER, [found], {NODE: {"gpu-0", "gpu-1"}})
+    assert (list(result.ours.values()), list(result.foreign)) == (([[found]], []) if is_ours else ([], [found]))
+
+
+def test_a_slice_of_an_earlier_version_gets_the_annotation_and_nothing_else() -> None:
+    server = Server()
+    server.reach(devices(100))
+    for one in server.slices:
+        one.metadata.annotations = {"a": "b"}
+    changes = server.reach(devices(100))
+    assert (len(changes.mark), changes.replace, changes.create, changes.delete) == (2, (), (), ())
+    assert all(one.metadata.annotations == {"a": "b", slices.annotation(DRIVER): slices.mark(one.spec)} for one in server.slices)
+    assert {one.spec.pool.generation for one in server.slices} == {1}
+    assert not server.reach(devices(100))

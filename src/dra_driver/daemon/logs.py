@@ -69,13 +69,15 @@ class Trouble:
 
     def __init__(self, logger: logging.Logger, failing: str, working: str, **about: object) -> None:
         self.reason = ""
+        self._kind = ""
         self._log = logger
         self._failing, self._working, self._about = failing, working, about
 
-    def tell(self, reason: str) -> None:
-        """The outcome of an attempt: why it failed, "" if it did not."""
-        if reason and reason != self.reason:
+    def tell(self, reason: str, *, kind: str = "") -> None:
+        """The outcome of an attempt: why it failed, "" if it did not. Reasons of the same `kind` are one, however their texts differ."""
+        kind = kind or reason
+        if reason and kind != self._kind:
             self._log.error(self._failing, extra=self._about | {"error": reason})
         elif self.reason and not reason:
             self._log.info(self._working, extra=self._about)
-        self.reason = reason
+        self.reason, self._kind = reason, kind

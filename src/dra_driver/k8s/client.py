@@ -24,6 +24,7 @@ from dra_driver.k8s.watch import Watch
 DEADLINE = 30.0
 PAGE = 500
 WATCH_SILENCE_MARGIN = 15.0
+_DRY: Mapping[bool, Mapping[str, str]] = {False: {}, True: {"dryRun": "All"}}
 _LAST_PAGE = 1.0  # what a page gets even when the ones before it took all the time
 
 
@@ -129,16 +130,19 @@ class Client:
         self._watches.add(watch)
         return watch
 
-    def create(self, kind: Kind[K], obj: K, *, deadline: float = DEADLINE) -> K:
-        """POST; returns what was stored. An answer that was lost is not asked for again."""
+    def create(self, kind: Kind[K], obj: K, *, deadline: float = DEADLINE, dry_run: bool = False) -> K:
+        """POST; returns what was stored, with `dry_run` what would be. An answer that was lost is not asked for again."""
         path = kind.path(namespace=obj.metadata.namespace)
-        return self._read(kind, self._transport.request("POST", path, body=msgspec.json.encode(obj), deadline=deadline))
+        return self._read(kind, self._transport.request("POST", path, query=_DRY[dry_run], body=msgspec.json.encode(obj), deadline=deadline))
 
-    def replace(self, kind: Kind[K], obj: K, *, subresource: str = "", deadline: float = DEADLINE) -> K:
-        """PUT of the object or of its `subresource` ("status"); with a resourceVersion ApiConflictError tells that another writer was first."""
+    def replace(self, kind: Kind[K], obj: K, *, subresource: str = "", deadline: float = DEADLINE, dry_run: bool = False) -> K:
+        """PUT of the object or of its `subresource` ("status"); with a resourceVersion ApiConflictError tells that another writer was first.
+
+        With `dry_run` nothing is stored; returns what would be.
+        """
         metadata = obj.metadata
         path = kind.path(namespace=metadata.namespace, name=metadata.name, subresource=subresource)
-        return self._read(kind, self._transport.request("PUT", path, body=msgspec.json.encode(obj), deadline=deadline))
+        return self._read(kind, self._transport.request("PUT", path, query=_DRY[dry_run], body=msgspec.json.encode(obj), deadline=deadline))
 
     def patch(self, kind: Kind[K], name: str, namespace: str = "", *, changes: Mapping[str, Any], deadline: float = DEADLINE) -> K:
         """PATCH with a JSON merge patch (RFC 7396): only what `changes` names; None removes. Twice does no harm, so it is repeated like a GET."""

@@ -1,55 +1,75 @@
 """The publisher keeps the API server's slices of this node equal to the devices of the node.
 
 Level-based: whatever happened (devices changed, a slice was deleted by the kubelet's wipe or by hand, the Node came back with another UID, we were
-down), the answer is the same pass: list our slices, compare content, write the difference. The watch is only a bell, so a lost event costs time and
-never truth, and a deletion is answered at once.
+down), the answer is the same pass (slice_writer). The watch is only a bell, so a lost event costs time and never truth, and a deletion is answered
+at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import random
 import threading
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
 
 from dra_driver.daemon.clock import Clock, SystemClock
 from dra_driver.daemon.logs import Trouble
-from dra_driver.errors import ApiNotFoundError, DraError
+from dra_driver.errors import (
+    ApiConflictError,
+    ApiDeniedError,
+    ApiInvalidError,
+    ApiNotFoundError,
+    ApiUnavailableError,
+    DraError,
+    HostError,
+    InstanceConflictError,
+)
 from dra_driver.k8s.client import Client
-from dra_driver.k8s.objects.core import NODES
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSlice
 from dra_driver.k8s.reflector import Reflector
-from dra_driver.kubelet import slices
+from dra_driver.kubelet import slice_rules, slices
+from dra_driver.kubelet.slice_features import Pool
+from dra_driver.kubelet.slice_writer import NotLeadingError, SliceWriter, Tally
 
 log = logging.getLogger(__name__)
 
-CALL_DEADLINE = 10.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # short, since pods of this node wait meanwhile
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds after a failure; short, since pods of this node wait meanwhile
+BURST_GAP = 0.1  # seconds after a pass; doubles while others keep changing our slices, so that two writers do not make each other spin
+CALM = 10.0  # seconds without a pass after which that is forgotten
 RESYNC = 300.0  # seconds after which a pass is made without a bell
-BURST_GAP = 0.1  # seconds between passes that a bell asks for: a foreign writer must not make us spin
+STANDSTILL = 60.0  # the same while only somebody else can help: foreign slices, content that is refused
+FOLLOW = 1.0  # seconds between looks at the lease while another instance leads
+TURN = 30.0  # seconds after which an idle loop turns, to show that it lives
+QUIET_RACES = 5  # passes in a row that lose against another writer before that is called a failure
+
+_KINDS: Sequence[tuple[type[DraError], str]] = (
+    (ApiUnavailableError, "unavailable"),
+    (ApiDeniedError, "denied"),
+    (ApiInvalidError, "refused"),
+    (ApiConflictError, "conflict"),
+    (ApiNotFoundError, "conflict"),
+    (InstanceConflictError, "foreign"),
+    (HostError, "no_node"),
+)
 
 
 class Publisher:
-    """Publishes the pool `node` of `driver`. Nothing is written before the first `set_devices`.
+    """Publishes pools of `driver`, all of them devices of `node`. Nothing is written before the first `set_devices` or `set_pools`.
 
-    `published` is set once a pass has found or made everything right. While `leads` says no another instance publishes; who knows that it says yes
-    again calls `wake`.
+    `leads` tells whether this instance is the one that publishes. `published` is set once a pass has found or made everything right.
     """
 
-    def __init__(self, client: Client, *, driver: str, node: str, leads: Callable[[], bool] = lambda: True, clock: Clock | None = None) -> None:
+    def __init__(self, client: Client, *, driver: str, node: str, clock: Clock | None = None, leads: Callable[[], bool] = lambda: True) -> None:
         self._client = client
         self._driver = driver
         self._node = node
-        self._leads = leads
         self._clock = clock or SystemClock()
         self._bell = threading.Event()
-        self._devices: tuple[Device, ...] | None = None
-        self._written: dict[str, str] = {}
-        self._altered: dict[str, tuple[list[Device], list[Device]]] = {}
-        self._selector = f"spec.driver={driver},spec.nodeName={node}"
-        self._trouble = Trouble(log, "slices cannot be published, will be tried again", "slices can be published again", pool=node)
+        self._pools: Mapping[str, Pool] | None = None
+        self._writer = SliceWriter(client, driver=driver, node=node, leads=leads)
+        self._trouble = Trouble(log, "slices cannot be published, will be tried again", "slices can be published again", node=node)
+        self._turned = self._last_pass = self._clock.monotonic()
+        self._pause, self._gap, self._races = FIRST_PAUSE, BURST_GAP, 0
         self.published = threading.Event()
 
     @property
@@ -57,95 +77,109 @@ class Publisher:
         """Why the last pass failed, "" if it did not."""
         return self._trouble.reason
 
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """Names of slices of our driver's name on this node that are not ours; nothing is published beside them."""
+        return self._writer.foreign
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """Feature gates that the API server was found to lack; the slices are in a simpler form."""
+        return self._writer.lacking
+
+    @property
+    def tally(self) -> Tally:
+        """Counts for metrics."""
+        return self._writer.tally
+
+    def age(self) -> float:
+        """Seconds since the loop last turned, for /healthz: half a minute when idle, longer only in a pass."""
+        return self._clock.monotonic() - self._turned
+
     def set_devices(self, devices: Sequence[Device]) -> None:
-        """Publishes these from now on. SliceError when the API server would refuse them; the former ones stay then."""
-        slices.check_devices(devices)
-        self._devices = tuple(devices)
+        """As `set_pools` with one pool that is called like the node."""
+        self.set_pools({self._node: Pool(tuple(devices))})
+
+    def set_pools(self, pools: Mapping[str, Pool]) -> None:
+        """Publishes these pools, and no others, from now on. SliceError when the API server would refuse them; the former ones stay then."""
+        for name, pool in pools.items():
+            slice_rules.check(name, self._as_created(name, pool))
+        self._pools = dict(pools)
+        self._gap = BURST_GAP
         self._bell.set()
 
     def watch(self, stop: threading.Event) -> None:
         """A loop: rings the bell when a slice of ours changes by another hand."""
-        Reflector(self._client, RESOURCE_SLICES, field_selector=self._selector, handler=self._changed, longest_pause=LONGEST_PAUSE).run(stop)
+        Reflector(self._client, RESOURCE_SLICES, field_selector=self._writer.selector, handler=self._changed, longest_pause=LONGEST_PAUSE).run(stop)
 
     def publish(self, stop: threading.Event) -> None:
         """A loop: makes a pass whenever the bell rings, and again after a failure, with growing pauses."""
-        pause = FIRST_PAUSE
         self._bell.set()  # also after a failure that ended this loop: what rang before it is not forgotten
+        due = self._clock.monotonic()
         while not stop.is_set():
-            self._bell.wait(RESYNC)
-            self._bell.clear()
-            if stop.is_set() or self._devices is None or not self._leads():
+            self._turned = self._clock.monotonic()
+            rang = self._bell.wait(min(TURN, max(0.0, due - self._turned)))
+            if stop.is_set() or not (rang or self._clock.monotonic() >= due):
                 continue
-            try:
-                self._pass(self._devices)
-            except DraError as error:
-                if not stop.is_set():
-                    self._trouble.tell(str(error))
-                self._bell.set()
-                self._clock.wait(stop, pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-            else:
-                self._trouble.tell("")
-                self.published.set()
-                pause = FIRST_PAUSE
-                self._clock.wait(stop, BURST_GAP)
+            self._bell.clear()
+            pause, rest = self._turn(stop)
+            due = self._clock.monotonic() + rest
+            self._clock.wait(stop, pause)
 
     def wake(self) -> None:
-        """Lets `publish` look at its stop event."""
+        """Lets `publish` look at its stop event, at the lease and at the slices."""
         self._bell.set()
 
-    def _pass(self, devices: Sequence[Device]) -> None:
-        listing = self._client.list(RESOURCE_SLICES, field_selector=self._selector, deadline=CALL_DEADLINE)
-        existing = [self._as_sent(one) for one in listing.items if one.spec.pool.name == self._node]
-        changes = slices.plan(self._driver, self._node, devices, existing)
-        for one in changes.delete:
-            self._delete(one)
-        for one in changes.replace:
-            self._note(one, self._client.replace(RESOURCE_SLICES, one, deadline=CALL_DEADLINE))
-        if changes.create:
-            # Slices vanish with the Node object, and its successor has another UID: ask each time.
-            owner = self._client.get(NODES, self._node, deadline=CALL_DEADLINE).metadata.uid
-            for one in changes.create:
-                owned = slices.owned_by_node(one, self._node, owner)
-                self._note(owned, self._client.create(RESOURCE_SLICES, owned, deadline=CALL_DEADLINE))
-        if changes:
-            log.info(
-                "slices published",
-                extra={
-                    "pool": self._node,
-                    "devices": len(devices),
-                    "slices_created": len(changes.create),
-                    "slices_replaced": len(changes.replace),
-                    "slices_deleted": len(changes.delete),
-                },
-            )
+    def _turn(self, stop: threading.Event) -> tuple[float, float]:
+        """One pass; how long to pause after it whatever rings, and how long without a bell."""
+        if self._pools is None:
+            return 0.0, RESYNC
+        try:
+            done = self._writer.reach(self._pools)
+        except NotLeadingError:
+            return BURST_GAP, FOLLOW
+        except DraError as error:
+            return self._failed(error, stop)
+        self._races, self._pause = 0, FIRST_PAUSE
+        if not done:
+            self._bell.set()
+            return BURST_GAP, RESYNC
+        self._trouble.tell("")
+        self.published.set()
+        return self._calm(), RESYNC * _jitter()
 
-    def _delete(self, one: ResourceSlice) -> None:
-        meta = one.metadata
-        with contextlib.suppress(ApiNotFoundError):
-            self._client.delete(RESOURCE_SLICES, meta.name, uid=meta.uid, resource_version=meta.resource_version, deadline=CALL_DEADLINE)
+    def _calm(self) -> float:
+        """The pause after a good pass."""
+        now = self._clock.monotonic()
+        gap = self._gap if now - self._last_pass < CALM else BURST_GAP
+        self._last_pass, self._gap = now, min(gap * 2, LONGEST_PAUSE)
+        return gap
 
-    def _note(self, sent: ResourceSlice, stored: ResourceSlice) -> None:
-        """Remembers what we wrote: its echo in the watch rings no bell, and what the server made of it is not taken for another hand's work."""
-        name = stored.metadata.name
-        self._written[name] = stored.metadata.resource_version
-        self._altered.pop(name, None)
-        if stored.spec.devices != sent.spec.devices:
-            self._altered[name] = (sent.spec.devices, stored.spec.devices)
-            log.warning("the API server stored other devices than were sent; is a feature gate off?", extra={"slice": name})
+    def _failed(self, error: DraError, stop: threading.Event) -> tuple[float, float]:
+        kind = next((name for known, name in _KINDS if isinstance(error, known)), "error")
+        self._writer.tally.failures[kind] += 1
+        if kind == "conflict" and self._races < QUIET_RACES:
+            self._races += 1
+            self._bell.set()
+            return BURST_GAP, RESYNC
+        if not stop.is_set():
+            self._trouble.tell(str(error), kind=kind)
+        if kind in ("foreign", "refused"):
+            return BURST_GAP, STANDSTILL * _jitter()
+        wish = error.retry_after if isinstance(error, ApiUnavailableError) else None
+        pause = max(self._pause * _jitter(), wish or 0.0)
+        self._pause = min(self._pause * 2, FOLLOW if kind == "no_node" else LONGEST_PAUSE)
+        self._bell.set()
+        return pause, RESYNC
 
-    def _as_sent(self, found: ResourceSlice) -> ResourceSlice:
-        """The slice with the devices that we sent, where the server stored them otherwise and nobody has changed them since."""
-        sent, stored = self._altered.get(found.metadata.name, (None, None))
-        if sent is None or found.spec.devices != stored:
-            return found
-        return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, devices=sent))
+    def _as_created(self, name: str, pool: Pool) -> list[ResourceSlice]:
+        return list(slices.plan(self._driver, self._node, name, slices.layout(pool), ()).create)
 
     def _changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Called by the watch for each change."""
-        if new is not None and self._written.get(new.metadata.name) == new.metadata.resource_version:
-            return
-        if new is None and old is not None:
-            self._written.pop(old.metadata.name, None)
-            self._altered.pop(old.metadata.name, None)
-        self._bell.set()
+        if not self._writer.is_echo(old, new):
+            self._bell.set()
+
+
+def _jitter() -> float:
+    return random.uniform(1.0, 1.5)  # noqa: S311 - spreads nodes, hides nothing

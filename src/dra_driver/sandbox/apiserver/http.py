@@ -176,11 +176,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _post(self) -> None:
         resource, namespace, _, _ = self._route()
-        self._send(201, self.server.api.store.create(resource, namespace, self._body()).raw)
+        self._send(201, self.server.api.store.create(resource, namespace, self._body(), dry_run=self._dry_run()).raw)
 
     def _put(self) -> None:
         resource, namespace, name, subresource = self._route()
-        self._send(200, self.server.api.store.replace(resource, namespace, name, self._body(), status=subresource == "status").raw)
+        store = self.server.api.store
+        self._send(200, store.replace(resource, namespace, name, self._body(), status=subresource == "status", dry_run=self._dry_run()).raw)
 
     def _patch(self) -> None:
         if self.headers.get("Content-Type") != MERGE_PATCH:
@@ -249,6 +250,9 @@ class _Handler(BaseHTTPRequestHandler):
         fields = field_selector(self._query.get("fieldSelector", ""), resource.selectable, f"{resource.group_version}, Kind={resource.kind}")
         labels = label_selector(self._query.get("labelSelector", ""))
         return lambda obj: fields(obj) and labels(obj)
+
+    def _dry_run(self) -> bool:
+        return self._query.get("dryRun") == "All"
 
     def _body(self) -> Any:
         try:

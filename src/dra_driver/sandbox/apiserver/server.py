@@ -16,7 +16,9 @@ from dra_driver.sandbox.apiserver.kinds import BY_PATH
 from dra_driver.sandbox.apiserver.store import Store
 from dra_driver.sandbox.apiserver.streams import Stream
 
-GATES_OFF_BY_DEFAULT = frozenset({"DRAListTypeAttributes"})
+GATES_OFF_BY_DEFAULT = frozenset(
+    {"DRAListTypeAttributes", "DRADeviceCompatibilityGroups", "DRAPartitionableDevicesType", "DRAOptionalNodeOperations"}
+)  # in 1.37
 
 
 class ApiServer:

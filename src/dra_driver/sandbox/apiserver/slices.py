@@ -157,6 +157,15 @@ def _drop_consumable(spec: Json) -> None:
             capacity.pop("requestPolicy", None)
 
 
+def _drop_groups(spec: Json) -> None:
+    for consumption in _consumptions(spec):
+        consumption.pop("compatibilityGroups", None)
+
+
+def _consumptions(spec: Json) -> list[Json]:
+    return [consumption for device in spec.get("devices") or () for consumption in device.get("consumesCounters") or ()]
+
+
 def _drop_lists(spec: Json) -> None:
     for device in spec.get("devices") or ():
         for attribute in (device.get("attributes") or {}).values():
@@ -172,5 +181,8 @@ _GATES: dict[str, tuple[Callable[[Json], bool], Callable[[Json], None]]] = {
     ),
     "DRADeviceBindingConditions": (_has("bindingConditions"), _without("bindingConditions", "bindingFailureConditions", "bindsToNode")),
     "DRAConsumableCapacity": (_has("allowMultipleAllocations"), _drop_consumable),
+    "DRADeviceCompatibilityGroups": (lambda spec: any(one.get("compatibilityGroups") for one in _consumptions(spec)), _drop_groups),
+    "DRAPartitionableDevicesType": (lambda spec: "partitionTypeAttribute" in spec, _without(of_slice=("partitionTypeAttribute",))),
+    "DRAOptionalNodeOperations": (lambda spec: bool(spec.get("skipNodeOperations")), _without(of_slice=("skipNodeOperations",))),
     "DRAListTypeAttributes": (lambda spec: any(map(devices.has_lists, spec.get("devices") or ())), _drop_lists),
 }

@@ -65,8 +65,8 @@ class Store:
                 return found, version, "", 0
             return found[:limit], version, self._token(version, found[limit:]), len(found) - limit
 
-    def create(self, resource: Resource, namespace: str, body: Json) -> Entry:
-        """POST."""
+    def create(self, resource: Resource, namespace: str, body: Json, *, dry_run: bool = False) -> Entry:
+        """POST. With `dry_run`, here as for PUT, nothing is stored."""
         new = self._accepted(resource, namespace, body)
         metadata = new["metadata"]
         if metadata.get("resourceVersion"):
@@ -85,9 +85,9 @@ class Store:
             self._admit(resource, Write(new, None, self._now(), self._disabled_gates))
             if (resource, namespace, metadata["name"]) in self._entries:
                 raise refusals.already_exists(resource.group, resource.plural, metadata["name"])
-            return self._put(resource, None, new)
+            return Entry.of(new) if dry_run else self._put(resource, None, new)
 
-    def replace(self, resource: Resource, namespace: str, name: str, body: Json, *, status: bool = False) -> Entry:
+    def replace(self, resource: Resource, namespace: str, name: str, body: Json, *, status: bool = False, dry_run: bool = False) -> Entry:
         """PUT of the object, or of its status alone. A write that changes nothing keeps the resourceVersion."""
         new = self._accepted(resource, namespace, body)
         if new["metadata"].get("name") != name:
@@ -107,6 +107,8 @@ class Store:
                 self._admit(resource, write)
                 if resource.counts_generations and new.get("spec") != old.get("spec"):
                     new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+            if dry_run:
+                return Entry.of(new)
             if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers") and not _grace(new):
                 self._remove(resource, entry)
                 return Entry.of(new)
