@@ -171,6 +171,21 @@ def test_a_history_that_is_gone_is_replaced_by_a_list_with_deletions(api: ApiSer
     assert following.reflector.lists == 2
 
 
+def test_what_came_and_went_in_a_gap_leaves_no_change_but_the_gap_is_told(api: ApiServer, client: Client, follow: Callable[..., Following]) -> None:
+    gaps = threading.Semaphore(0)
+    following = follow(gap=gaps.release)
+    away = api.fail("GET", "watch=true", status=503, times=None)
+    api.cut_watches()
+    assert away.hit.wait(20)
+    put(client, "a", "1")
+    client.delete(NODES, "a")
+    api.compact()
+    away.release()
+    assert gaps.acquire(timeout=20)
+    assert following.seen == []
+    assert not gaps.acquire(blocking=False), "not for the first list"
+
+
 def test_410_as_http_status_means_the_same(api: ApiServer, client: Client, follow: Callable[..., Following]) -> None:
     following = follow()
     gone = api.fail("GET", "watch=true", status=410, reason="Expired", times=3)

@@ -75,9 +75,9 @@ class Trouble:
 
     def tell(self, reason: str, *, kind: str = "") -> None:
         """The outcome of an attempt: why it failed, "" if it did not. Reasons of the same `kind` are one, however their texts differ."""
-        kind = kind or reason
-        if reason and kind != self._kind:
+        before, kind_before = self.reason, self._kind
+        self.reason, self._kind = reason, kind or reason
+        if reason and self._kind != kind_before:
             self._log.error(self._failing, extra=self._about | {"error": reason})
-        elif self.reason and not reason:
+        elif before and not reason:
             self._log.info(self._working, extra=self._about)
-        self.reason, self._kind = reason, kind

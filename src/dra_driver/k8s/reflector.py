@@ -40,7 +40,8 @@ class Reflector(Generic[K]):
 
     `silence` is how long a watch may say nothing, not even a bookmark, before its connection counts as dead (the server sends one a minute);
     `relist` is how long, in seconds, the copy lives without being compared with a full list. Both are the watchdogs of a loop without alarms.
-    `longest_pause` is the limit of the growing pauses, in seconds.
+    `longest_pause` is the limit of the growing pauses, in seconds. `gap` is called after every list but the first: what happened between the end of a
+    watch and a list may have left no trace, such as an object that came and went.
     `lists`, `watches`, `events`, `failures` and `handler_failures` count.
     """
 
@@ -57,6 +58,7 @@ class Reflector(Generic[K]):
         silence: float = SILENCE,
         relist: float = RELIST,
         longest_pause: float = LONGEST_PAUSE,
+        gap: Callable[[], None] | None = None,
     ) -> None:
         self.synced = threading.Event()
         self.lists = self.watches = self.events = self.failures = self.handler_failures = 0
@@ -69,6 +71,7 @@ class Reflector(Generic[K]):
         self._silence = silence
         self._relist = relist
         self._longest_pause = longest_pause
+        self._gap = gap
         self._lock = threading.Lock()
         self._objects: dict[Key, K] = {}
         self._resource_version = ""
@@ -148,6 +151,8 @@ class Reflector(Generic[K]):
         for key, item in found.items():
             self._put(key, item)
         self._resource_version = listing.resource_version
+        if self._gap and self.synced.is_set():
+            self._gap()
         self.synced.set()
 
     def _follow(self, stop: threading.Event) -> None:

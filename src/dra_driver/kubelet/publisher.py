@@ -26,7 +26,7 @@ from dra_driver.errors import (
 )
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSlice
-from dra_driver.k8s.reflector import Reflector
+from dra_driver.k8s.reflector import SILENCE, Reflector
 from dra_driver.kubelet import slice_rules, slices
 from dra_driver.kubelet.slice_features import Pool
 from dra_driver.kubelet.slice_writer import NotLeadingError, SliceWriter, Tally
@@ -110,7 +110,15 @@ class Publisher:
 
     def watch(self, stop: threading.Event) -> None:
         """A loop: rings the bell when a slice of ours changes by another hand."""
-        Reflector(self._client, RESOURCE_SLICES, field_selector=self._writer.selector, handler=self._changed, longest_pause=LONGEST_PAUSE).run(stop)
+        Reflector(
+            self._client,
+            RESOURCE_SLICES,
+            self._changed,
+            field_selector=self._writer.selector,
+            longest_pause=LONGEST_PAUSE,
+            silence=SILENCE,
+            gap=self._bell.set,
+        ).run(stop)
 
     def publish(self, stop: threading.Event) -> None:
         """A loop: makes a pass whenever the bell rings, and again after a failure, with growing pauses."""

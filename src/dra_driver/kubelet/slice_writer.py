@@ -55,6 +55,7 @@ class SliceWriter:
         self._driver = driver
         self._node = node
         self._leads = leads
+        self._present = False
         self._proved: frozenset[str] = frozenset()
         self._met: set[str] = set()  # slices that this process has written or asked about
         self._written: dict[str, str] = {}
@@ -75,8 +76,9 @@ class SliceWriter:
                 f"ResourceSlices of {self._driver} on node {self._node} belong to another driver: {', '.join(self.foreign)}; nothing is published "
                 "beside them; end that driver, and delete them if they stay"
             )
-        if not found.ours:
-            self.lacking = frozenset()
+        if self._present and not found.ours:
+            self.lacking = frozenset()  # wiped by a kubelet that started: the API server may be another one as well
+        self._present = bool(found.ours)
         self._proved = self._proved.union(*(slice_features.used(one.spec) for group in found.ours.values() for one in group))
         reached = [self._reach(name, pools.get(name), found.ours.get(name, ())) for name in sorted({*pools, *found.ours})]
         self.tally.left_out = sum(len(pool.devices) - len(slice_features.simplified(pool, self.lacking).devices) for pool in pools.values())
