@@ -5,6 +5,7 @@ Written from the API's rules and independent of what the driver checks by itself
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,8 @@ IMMUTABLE = "field is immutable"
 _NODE_CHOICE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 
 Json = dict[str, Any]
+
+_FRACTION = re.compile(r"\.[0-9]+")
 
 
 def prepare(new: Json, old: Json | None, now: str, disabled_gates: frozenset[str]) -> None:
@@ -46,8 +49,8 @@ def prepare(new: Json, old: Json | None, now: str, disabled_gates: frozenset[str
 
 
 def stamp_taint(taint: Json, now: str) -> None:
-    """`SetDefaults_DeviceTaint`."""
-    taint.setdefault("timeAdded", now)
+    """`SetDefaults_DeviceTaint`; times are stored in whole seconds."""
+    taint["timeAdded"] = _FRACTION.sub("", taint.get("timeAdded") or now)
 
 
 def validate(new: Json, old: Json | None) -> Iterator[FieldError]:
