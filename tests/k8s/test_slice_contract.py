@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from dra_driver.errors import ApiInvalidError
+from dra_driver.errors import ApiConflictError, ApiInvalidError
 from dra_driver.k8s.objects.resource import (
     RESOURCE_SLICES,
     Counter,
     CounterSet,
     Device,
     DeviceAttribute,
+    DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
     ResourcePool,
@@ -157,3 +159,41 @@ def test_a_slice_beyond_the_limits_is_refused_in_these_words(server: Server, cas
     with pytest.raises(ApiInvalidError) as caught:
         server.client.create(RESOURCE_SLICES, wanted)
     assert caught.value.message == f'ResourceSlice.resource.k8s.io "{wanted.metadata.name}" is invalid: {text}'
+
+
+def test_a_dry_run_answers_as_the_write_would_and_stores_nothing(server: Server) -> None:
+    wanted = server.slice("one")
+    wanted.spec.devices = [Device("gpu-0", capacity={"memory": DeviceCapacity("81920Mi")}, taints=[_TAINT])]
+    answer = server.client.create(RESOURCE_SLICES, wanted, dry_run=True)
+    assert answer.spec.devices[0].capacity["memory"].value == "80Gi"
+    assert answer.spec.devices[0].taints[0].time_added
+    assert server.client.list(RESOURCE_SLICES, field_selector=server.mine).items == []
+    stored = server.client.create(RESOURCE_SLICES, wanted)
+    changed = msgspec.structs.replace(stored, spec=server.slice("one", devices=2).spec)
+    answer = server.client.replace(RESOURCE_SLICES, changed, dry_run=True)
+    assert [device.name for device in answer.spec.devices] == ["gpu-0", "gpu-1"]
+    (still,) = server.client.list(RESOURCE_SLICES, field_selector=server.mine).items
+    assert still == stored
+    stored.spec.devices[0].name = "GPU"
+    with pytest.raises(ApiInvalidError):
+        server.client.replace(RESOURCE_SLICES, stored, dry_run=True)
+    stored.metadata.resource_version = "1"
+    with pytest.raises(ApiConflictError):
+        server.client.replace(RESOURCE_SLICES, stored, dry_run=True)
+
+
+def test_fields_of_gates_that_are_off_by_default_vanish_silently_but_a_list_leaves_an_attribute_without_a_value(server: Server) -> None:
+    wanted = server.slice("one")
+    wanted.spec.skip_node_operations, wanted.spec.partition_type_attribute = ["*"], f"{server.driver}/kind"
+    consumption = DeviceCounterConsumption("set", _COUNTER, ["a"])
+    wanted.spec.devices = [Device("gpu-0", {"kind": DeviceAttribute(string="x")}, consumes_counters=[consumption])]
+    stored = server.client.create(RESOURCE_SLICES, wanted)
+    assert (stored.spec.skip_node_operations, stored.spec.partition_type_attribute) == ([], None)
+    assert stored.spec.devices[0].consumes_counters == [DeviceCounterConsumption("set", _COUNTER)]
+
+
+def test_the_time_of_a_taint_is_kept_in_whole_seconds(server: Server) -> None:
+    wanted = server.slice("one")
+    wanted.spec.devices = [Device("gpu-0", taints=[msgspec.structs.replace(_TAINT, time_added="2026-01-02T03:04:05.9Z")])]
+    stored = server.client.create(RESOURCE_SLICES, wanted)
+    assert stored.spec.devices[0].taints[0].time_added == "2026-01-02T03:04:05Z"

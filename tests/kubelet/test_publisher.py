@@ -382,6 +382,19 @@ def test_an_instance_that_does_not_lead_asks_nothing_and_follows_when_it_does(st
     assert one.publisher.problem == ""
 
 
+def test_the_trouble_of_one_that_no_longer_leads_is_anothers(start: Start, api: ApiServer, told: Told) -> None:
+    api.inject("resource.k8s.io/v1", "resourceslices", foreign())
+    leading = threading.Event()
+    leading.set()
+    one = start(devices(1), leads=leading.is_set)
+    told.wait(FAILING)
+    assert one.publisher.problem
+    leading.clear()
+    one.publisher.wake()
+    one._bell.rest()
+    assert (one.publisher.problem, one.publisher.foreign) == ("", ())
+
+
 def test_an_instance_that_is_overtaken_in_a_pass_stops_writing(start: Start, api: ApiServer) -> None:
     answers = iter([True, True, True])  # the beginning, two writes of four
     overtaken = threading.Event()
@@ -424,6 +437,7 @@ def test_without_a_node_object_the_reason_is_told_and_its_arrival_is_enough(star
         (503, "ServiceUnavailable", None, "unavailable"),
         (401, "Unauthorized", None, "denied"),
         (403, "Forbidden", None, "denied"),
+        (429, "TooManyRequests", 3600, "unavailable"),
         (410, "Expired", None, "error"),
         (400, "BadRequest", None, "error"),
     ],
@@ -453,8 +467,9 @@ def test_a_failing_server_is_asked_again_ever_more_rarely_told_once_and_forgiven
     assert one.publisher.problem == ""
     assert set(one.publisher.tally.failures) == {kind}
     pauses = clock.waits[:11]
-    least = [max(min(0.2 * 2**number, 5.0), retry_after or 0.0) for number in range(11)]
-    assert all(low <= pause <= max(low * 1.5, retry_after or 0.0) for low, pause in zip(least, pauses, strict=True)), pauses
+    wish = min(retry_after or 0.0, publisher_module.STANDSTILL)
+    least = [max(min(0.2 * 2**number, 5.0), wish) for number in range(11)]
+    assert all(low <= pause <= max(low * 1.5, wish) for low, pause in zip(least, pauses, strict=True)), pauses
     assert retry_after or len(set(pauses[-4:])) == 4, "they are spread"
 
 
@@ -466,6 +481,15 @@ def test_the_line_in_the_log_is_the_same_state_however_the_error_text_varies(sta
     assert ["attempt 0" in line["error"] for line in told.of(FAILING)] == [True]
     assert one.publisher.tally.failures == {"denied": 4}
     assert names(api) == ["toy-0"]
+
+
+def test_a_server_without_the_api_is_told_what_it_lacks(start: Start, api: ApiServer, told: Told) -> None:
+    text = "the server could not find the requested resource"
+    api.fail("GET", "resourceslices\\?limit", status=404, reason="NotFound", message=text, times=3)
+    one = start(devices(1))
+    assert told.wait(FAILING)[0]["error"] == f"{text}; resource.k8s.io/v1 needs Kubernetes 1.34 or newer"
+    told.wait(WORKING)
+    assert set(one.publisher.tally.failures) == {"error"}
 
 
 @pytest.mark.parametrize(("status", "reason"), [(409, "Conflict"), (404, "NotFound")])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_driver.allocation.pools import gather_pools
 from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.k8s.objects.resource import (
     Counter,
@@ -148,6 +149,39 @@ def test_from_any_state_one_pass_reaches_the_wanted_devices_and_a_second_writes_
         assert not server.reach(wanted)
 
 
+@given(st.tuples(st.integers(0, 300), st.integers(0, 1)), st.tuples(st.integers(0, 300), st.integers(0, 1)), st.sets(st.integers(0, 4), max_size=2))
+def test_at_every_write_a_scheduler_sees_the_old_pool_or_the_new_one_or_none(before: tuple[int, int], after: tuple[int, int], lost: set[int]) -> None:
+    server = Server()
+    old, new = devices(before[0], version=before[1]), devices(after[0], version=after[1])
+    server.reach(old)
+    server.slices = [one for index, one in enumerate(server.slices) if index not in lost]
+    changes = plan(new, server.slices)
+    there = {one.metadata.name: one for one in server.slices}
+    seen = []
+    for one in changes.delete:
+        del there[one.metadata.name]
+        seen.append(offered(there.values()))
+    for one in changes.replace:
+        there[one.metadata.name] = one
+        seen.append(offered(there.values()))
+    for one in changes.create:
+        name = f"{one.metadata.generate_name}new"
+        there[name] = msgspec.structs.replace(one, metadata=ObjectMeta(name=name))
+        seen.append(offered(there.values()))
+    assert all(found in (None, old, new) for found in seen)
+    assert offered(there.values()) == new
+    whole = [found is not None for found in seen]
+    assert whole == sorted(whole), "once whole it stays whole: it is incomplete only from the first write to the last"
+
+
+def offered(found: Iterable[ResourceSlice]) -> list[Device] | None:
+    """What the allocator may take, None while the pool is incomplete."""
+    pools = gather_pools(found, NODE)
+    if not pools or pools[0].unusable:
+        return None
+    return [candidate.device for candidate in pools[0].candidates()]
+
+
 def counter_set(number: int) -> CounterSet:
     return CounterSet(f"gpu-{number}", {"memory": Counter("80Gi")})
 
@@ -185,6 +219,20 @@ def test_a_name_of_an_object_is_lower_case_though_a_driver_name_need_not_be() ->
     assert created.spec.driver == "GPU.example.com"
 
 
+@pytest.mark.parametrize(
+    ("driver", "node", "expected"),
+    [
+        ("gpu.nvidia.com", "ip-10-0-12-134.eu-central-1.compute.internal", "00000-gpu.nvidia.com-ip-10-0-12-134.eu-central-1.compute-"),
+        ("gpu.nvidia.com", 253 * "n", f"00000-gpu.nvidia.com-{36 * 'n'}-"),
+        (63 * "d", "node-a", f"00000-{51 * 'd'}-"),
+    ],
+)
+def test_a_long_name_is_cut_so_that_it_stays_one(driver: str, node: str, expected: str) -> None:
+    (created,) = slices.plan(driver, node, node, slices.layout(Pool()), ()).create
+    assert created.metadata.generate_name == expected
+    slice_rules.check(node, [created])
+
+
 def test_a_taint_keeps_the_time_since_which_the_server_knows_it() -> None:
     server = Server()
     taint = DeviceTaint("example.com/broken", "NoSchedule")
@@ -195,6 +243,8 @@ def test_a_taint_keeps_the_time_since_which_the_server_knows_it() -> None:
     more = DeviceTaint("example.com/hot", "None", time_added="2026-02-02T00:00:00Z")
     server.reach([Device("gpu-0", taints=[taint, more])])
     assert server.published() == [Device("gpu-0", taints=[stored, more])]
+    server.reach([*devices(64), Device("gpu-0", taints=[taint])])
+    assert server.published()[64] == Device("gpu-0", taints=[stored]), "also when it moves to another slice"
 
 
 # Whose is it ------------------------------------------------------------------------------------------------------

@@ -70,17 +70,18 @@ class Publisher:
         self._trouble = Trouble(log, "slices cannot be published, will be tried again", "slices can be published again", node=node)
         self._turned = self._last_pass = self._clock.monotonic()
         self._pause, self._gap, self._races = FIRST_PAUSE, BURST_GAP, 0
+        self._leading = True
         self.published = threading.Event()
 
     @property
     def problem(self) -> str:
-        """Why the last pass failed, "" if it did not."""
-        return self._trouble.reason
+        """Why the last pass failed, "" if it did not, or while another instance leads."""
+        return self._trouble.reason if self._leading else ""
 
     @property
     def foreign(self) -> tuple[str, ...]:
         """Names of slices of our driver's name on this node that are not ours; nothing is published beside them."""
-        return self._writer.foreign
+        return self._writer.foreign if self._leading else ()
 
     @property
     def lacking(self) -> frozenset[str]:
@@ -142,9 +143,11 @@ class Publisher:
         """One pass; how long to pause after it whatever rings, and how long without a bell."""
         if self._pools is None:
             return 0.0, RESYNC
+        self._leading = True
         try:
             done = self._writer.reach(self._pools)
         except NotLeadingError:
+            self._leading = False
             return BURST_GAP, FOLLOW
         except DraError as error:
             return self._failed(error, stop)
@@ -175,7 +178,7 @@ class Publisher:
         if kind in ("foreign", "refused"):
             return BURST_GAP, STANDSTILL * _jitter()
         wish = error.retry_after if isinstance(error, ApiUnavailableError) else None
-        pause = max(self._pause * _jitter(), wish or 0.0)
+        pause = max(self._pause * _jitter(), min(wish or 0.0, STANDSTILL))
         self._pause = min(self._pause * 2, FOLLOW if kind == "no_node" else LONGEST_PAUSE)
         self._bell.set()
         return pause, RESYNC

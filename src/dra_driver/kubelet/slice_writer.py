@@ -68,8 +68,7 @@ class SliceWriter:
         """
         self._lead()
         self.tally.passes += 1
-        listing = self._client.list(RESOURCE_SLICES, field_selector=self.selector, deadline=CALL_DEADLINE)
-        found = slices.sort_out(self._driver, listing.items, {name: {one.name for one in pool.devices} for name, pool in pools.items()})
+        found = slices.sort_out(self._driver, self._listed(), {name: {one.name for one in pool.devices} for name, pool in pools.items()})
         self.foreign = tuple(sorted(one.metadata.name for one in found.foreign))
         if self.foreign:
             raise InstanceConflictError(
@@ -83,6 +82,12 @@ class SliceWriter:
         reached = [self._reach(name, pools.get(name), found.ours.get(name, ())) for name in sorted({*pools, *found.ours})]
         self.tally.left_out = sum(len(pool.devices) - len(slice_features.simplified(pool, self.lacking).devices) for pool in pools.values())
         return all(reached)
+
+    def _listed(self) -> Sequence[ResourceSlice]:
+        try:
+            return self._client.list(RESOURCE_SLICES, field_selector=self.selector, deadline=CALL_DEADLINE).items
+        except ApiNotFoundError as error:  # of the kind, which is no race with another writer
+            raise ApiError(f"{error.message}; resource.k8s.io/v1 needs Kubernetes 1.34 or newer", status=error.status, reason=error.reason) from error
 
     def is_echo(self, old: ResourceSlice | None, new: ResourceSlice | None) -> bool:
         """Whether a change seen in a watch is just what we have written."""

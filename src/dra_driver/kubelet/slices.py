@@ -19,7 +19,7 @@ from dra_driver.k8s.objects.meta import ObjectMeta, OwnerReference
 from dra_driver.k8s.objects.resource import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra_driver.kubelet import slice_content
 from dra_driver.kubelet.slice_features import Pool
-from dra_driver.kubelet.slice_rules import MAX_COUNTER_SETS
+from dra_driver.kubelet.slice_rules import GENERATED_NAME_BASE, MAX_COUNTER_SETS
 
 DEVICES_PER_SLICE = 64  # the limit with taints or counters; always, so that a taint never changes the number of slices
 
@@ -66,7 +66,7 @@ def sort_out(driver: str, found: Sequence[ResourceSlice], offered: Mapping[str, 
     """Tells our slices from others; `offered` are the names of our devices by pool.
 
     Ours are those with our annotation. One without it is taken for one of an earlier version of ours when its name has an index, its pool is ours and
-    it holds a device that we know, or none at all: another implementation under the driver's name calls its devices otherwise (docs/decisions/0005).
+    it holds a device that we know, or none at all: another implementation under the driver's name calls its devices otherwise (docs/decisions/0009).
     """
     ours: dict[str, list[ResourceSlice]] = {}
     foreign: list[ResourceSlice] = []
@@ -112,21 +112,19 @@ def plan(driver: str, node: str, name: str, wanted: Sequence[ResourceSliceSpec],
     if generation != newest:
         changed = list(by_index)
 
-    def spec(index: int, known: Sequence[Device] = ()) -> ResourceSliceSpec:
+    known = [device for one in existing for device in one.spec.devices]
+
+    def spec(index: int) -> ResourceSliceSpec:
         pool = ResourcePool(name=name, resource_slice_count=len(wanted), generation=generation)
         devices = slice_content.with_times_of(known, wanted[index].devices)
         return msgspec.structs.replace(wanted[index], driver=driver, pool=pool, node_name=node, devices=devices)
 
-    def replaced(index: int) -> ResourceSlice:
-        one = by_index[index]
-        return _marked(msgspec.structs.replace(one, spec=spec(index, one.spec.devices)))
-
     def created(index: int) -> ResourceSlice:
-        return _marked(ResourceSlice(metadata=ObjectMeta(generate_name=f"{index:0{digits}x}-{driver}-{node}-".lower()), spec=spec(index)))
+        return _marked(ResourceSlice(metadata=ObjectMeta(generate_name=_generate_name(f"{index:0{digits}x}-{driver}-{node}-")), spec=spec(index)))
 
     return Changes(
         delete=tuple(obsolete),
-        replace=tuple(replaced(index) for index in sorted(changed)),
+        replace=tuple(_marked(msgspec.structs.replace(by_index[index], spec=spec(index))) for index in sorted(changed)),
         create=tuple(created(index) for index in missing),
         mark=tuple(_marked(one) for index, one in sorted(by_index.items()) if index not in changed and not _is_marked(driver, one)),
     )
@@ -145,6 +143,12 @@ def _marked(one: ResourceSlice) -> ResourceSlice:
 
 def _partition_type(pool: Pool, devices: Sequence[Device]) -> str | None:
     return pool.partition_type_attribute if any(one.consumes_counters for one in devices) else None
+
+
+def _generate_name(text: str) -> str:
+    """Cut where the API server would cut it, but so that what is left is still the beginning of a name."""
+    text = text.lower()
+    return text if len(text) <= GENERATED_NAME_BASE else f"{text[: GENERATED_NAME_BASE - 1].rstrip('-.')}-"
 
 
 def _index_digits(count: int) -> int:
