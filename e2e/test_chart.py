@@ -12,6 +12,7 @@ from e2e.cluster import driver_image
 from e2e.gpu_nodes import ACCOUNT, DRIVER, NAMESPACE, GpuNode
 from e2e.kube import Kube, Object, claim_ref, pod, template
 from e2e.pod_nodes import CHART, RELEASE, Chart, PodGpuNode
+from e2e.traffic import Traffic
 
 VALUES = {
     "defaults": [],
@@ -100,15 +101,33 @@ def test_a_rolling_update_of_the_node_program_disturbs_no_pod(chart: Chart, gpu_
     kube.create(pod(namespace, "before", [claim_ref("gpu", template="one-gpu")], node=gpu_node.name))
     kube.wait_running(namespace, "before")
     held, old = gpu_node.prepared_claims(), gpu_node.pod["metadata"]["name"]
-    kube.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", f"daemonset/{RELEASE}-node")
-    kube.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"daemonset/{RELEASE}-node")
-    assert gpu_node.pod["metadata"]["name"] != old
-    gpu_node.wait_registered()
+    versions = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in gpu_node.slices()}
+    with Traffic(kube, namespace, gpu_node.name, workers=2) as traffic:
+        traffic.goes_on(2)
+        kube.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", f"daemonset/{RELEASE}-node")
+        kube.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"daemonset/{RELEASE}-node")
+        assert gpu_node.pod["metadata"]["name"] != old
+        gpu_node.wait_registered()
+        traffic.goes_on(2)
+    assert traffic.problems == []
+    assert traffic.failures() == []
+    assert {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in gpu_node.slices()} == versions, "the same content"
     assert gpu_node.prepared_claims() == held
     assert kube.phase(namespace, "before") == "Running"
     kube.delete("Pod", "before", namespace)
     kube.wait_gone("Pod", "before", namespace)
     assert gpu_node.prepared_claims() == {}
+
+
+def test_the_node_program_answers_to_its_probes_and_sees_the_processes_of_its_node(chart: Chart, gpu_node: GpuNode, kube: Kube) -> None:
+    assert isinstance(gpu_node, PodGpuNode)
+    name = gpu_node.pod["metadata"]["name"]
+    proxy = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy"
+    assert "registration: ok" in kube.kubectl("get", f"--raw={proxy}/readyz")
+    assert "dra_driver_leads 1.0" in kube.kubectl("get", f"--raw={proxy}/metrics")
+    assert "sockets: ok" in kube.kubectl("get", f"--raw={proxy}/healthz")
+    found = kube.exec(NAMESPACE, name, "sh", "-c", "cat /host-proc/[0-9]*/comm")
+    assert {"kubelet", "containerd"} <= set(found.split())
 
 
 def test_cdi_specs_name_the_host_s_paths_and_not_the_pod_s(chart: Chart, gpu_node: GpuNode, kube: Kube, namespace: str) -> None:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -253,6 +254,8 @@ class KubeletPlugin:
             raise HostError(f"socket {self._registry.path}: another process answers there, for {info.endpoint}")
 
     def _probe_service(self, channel: grpc.Channel) -> None:
+        health: Any = health_pb2_grpc.HealthStub(channel)  # its type stub has no methods
+        health.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_DEADLINE)
         if service.V1 in self._versions:
             dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest(), timeout=PROBE_DEADLINE)
         if service.V1BETA1 in self._versions:
