@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from dra_driver.kubelet.claims import ClaimKeeper
 from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
-from dra_driver.kubelet.health import HealthBoard
+from dra_driver.kubelet.health import Health, HealthBoard
 from dra_driver.kubelet.health_service import HealthStreams
 from dra_driver.kubelet.host_watch import HostWatch
 from dra_driver.kubelet.instance import Instance
@@ -129,6 +130,7 @@ class KubeletPlugin:
             changed=self._lead_changed,
             renewed=lambda path: self.metrics.renewals.add("service" if path == sockets.service else "registrar"),
         )
+        self._streams: HealthStreams | None = None
         self._lease: Lease | None = None
         self._database: Database | None = None
         self.publisher = Publisher(client, driver=driver.name, node=node, leads=self.leads)
@@ -199,9 +201,9 @@ class KubeletPlugin:
         self._registry.add(partial(registration_pb2_grpc.add_RegistrationServicer_to_server, self.registrar))
         undo(self._service.stop, STREAMS_GRACE)
         if self._board is not None:
-            streams = HealthStreams(self._board)
-            self._service.add(streams.add_to)
-            undo(streams.close)
+            self._streams = HealthStreams(self._board)
+            self._service.add(self._streams.add_to)
+            undo(self._streams.close)
         undo(self._registry.stop, 0)
         undo(self._leave)
         self.presence.appear()
@@ -272,6 +274,9 @@ class KubeletPlugin:
         gauge("registered", "1 while the kubelet has accepted the registration", self.registrar.registered.is_set)
         counted("registration_refusals", "registrations that the kubelet refused", lambda: {(): self.registrar.refusals})
         gauge("other_driver", "1 while another driver of our name is registered on this node", lambda: bool(self.presence.stranger))
+        if (board := self._board) is not None:
+            gauge("devices", "devices whose health is watched, by what it is", lambda: _count(board), "health")
+            gauge("health_streams", "open streams of device health; the kubelet has one", lambda: self._streams.count if self._streams else 0)
         gauge("leads", "1 while this instance publishes, sweeps and watches health", self.leads)
         restarts = self._supervisor.restarts
         counted("loop_restarts", "loops that failed and were started again", lambda: {(name,): times for name, times in restarts.items()}, "loop")
@@ -289,6 +294,11 @@ class KubeletPlugin:
         except JournalError:
             pass
         return math.nan
+
+
+def _count(board: HealthBoard) -> dict[tuple[str, ...], float]:
+    found = Counter(str(device.health) for device in board.devices())
+    return {(str(health),): found[str(health)] for health in Health}
 
 
 def _check_registry(directory: Path) -> None:

@@ -66,6 +66,9 @@ class NodeProgram:
         )
         faults = FaultWatch(nvml, inventory.gpus, partial(self._health.report, settings.node_name), leads=lambda: self._health.leads)
         self.plugin.add_loop("watch-gpus", faults.run)
+        self.plugin.metrics.gauge(
+            "nvml_hung_calls", "calls of NVML that have not returned, each with a thread that is given up", lambda: faults.hung_calls
+        )
 
     def start(self) -> None:
         """Publishes and serves."""
