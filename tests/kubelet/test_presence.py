@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import pytest
@@ -29,6 +29,8 @@ from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.kubelet.plugin import ClaimReference
 from dra_driver.sandbox.kubelet.stand_in import StandInKubelet
 from tests.kubelet.toy import DRIVER, NODE, ToyDriver, allocated, result
+
+T = TypeVar("T")
 
 LIMIT = 20.0
 
@@ -65,12 +67,13 @@ def start(client: Client, api: ApiServer, short: Path) -> Iterator[Start]:
         plugin.stop()
 
 
-def until(condition: Callable[[], object], limit: float = LIMIT) -> None:
-    """For what tells nobody that it has changed."""
+def until(condition: Callable[[], T], limit: float = LIMIT) -> T:
+    """For what tells nobody that it has changed; returns what is true then."""
     end = time.monotonic() + limit
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < end, "not in time"
         time.sleep(0.01)
+    return found
 
 
 def samples(plugin: KubeletPlugin) -> dict[tuple[str, ...], float]:

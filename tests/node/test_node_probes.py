@@ -24,7 +24,7 @@ from dra_driver.node.driver import DRIVER
 from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.kubelet.stand_in import StandInKubelet
 from tests.kubelet.test_presence import until
-from tests.node.test_node_program import Running, flags
+from tests.node.test_node_program import Running, flags, run
 from tests.project.test_reference import rows
 
 NODE = "node-a"
@@ -109,3 +109,23 @@ def test_a_signal_ends_it_soon_whatever_hangs() -> None:
             assert call.exception(20) is not None
         slow.release()
         assert not list(short.rglob("*.sock"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        pytest.param(None, None, "is used by another live instance", id="without pod UIDs"),
+        pytest.param("uid-1", "uid-1", "an instance with pod UID uid-1 is alive already", id="the same pod UID"),
+    ],
+)
+def test_a_second_program_ends_with_a_clear_message_and_the_first_goes_on(first: str | None, second: str | None, told: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="dra") as directory, ApiServer() as api:
+        short = Path(directory)
+        (short / "registry").mkdir()
+        program = Running(flags(short, api_server=api.url, pod_uid=first))
+        program.wait_for("metrics and probes served")
+        (socket,) = until(lambda: list((short / "registry").glob("*.sock")))
+        ended = run(flags(short, api_server=api.url, pod_uid=second))
+        assert (ended.returncode, told in ended.stderr) == (1, True)
+        assert is_served(socket)
+        assert program.end(signal.SIGTERM) == 0
