@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from dra_driver.cel.evaluation.values import MAX_INT, Amount, TextMap, Version
 from dra_driver.errors import ParseError
 
+_NO_VALUE = "unsupported attribute value"
 _NOTHING: dict[str, Any] = {}
 _LISTS = ("ints", "bools", "strings", "versions")
 
@@ -54,20 +55,32 @@ class DeviceLike(Protocol):
 class Device:
     """Immutable; make it once per device of a slice, not per evaluation.
 
-    `problem` says why every selector fails on it (an attribute that is no version), as the scheduler would. `inputs` are what compiled selectors
-    take, None where they must not be used.
+    `problem` says why every selector fails on it (an attribute that is no version), as the scheduler would; `scalar_problem` says it for a
+    Kubernetes that knows no list attributes. `inputs` and `scalar_inputs` are what compiled selectors take, None where they must not be used.
     """
 
-    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "inputs", "problem", "variables")
+    __slots__ = (
+        "allow_multiple_allocations",
+        "attributes",
+        "capacity",
+        "driver",
+        "inputs",
+        "problem",
+        "scalar_inputs",
+        "scalar_problem",
+        "variables",
+    )
 
     def __init__(self, driver: str, attributes: Mapping[str, Any], capacity: Mapping[str, str], allow_multiple_allocations: bool | None) -> None:
         """Attribute values are int, bool, str, Version or a tuple of these; a capacity is the text of a Quantity. Raises ParseError for a bad one."""
         self.driver = driver
         self.allow_multiple_allocations = bool(allow_multiple_allocations)
         self.problem = ""
+        self.scalar_problem = next((_unsupported(name) for name, value in attributes.items() if type(value) is tuple), "")
         self.attributes = _by_domain(driver, attributes)
         self.capacity = _by_domain(driver, {name: _amount(driver, name, text) for name, text in capacity.items()})
         self.inputs = (driver, self.allow_multiple_allocations, self.attributes, self.capacity) if self._is_usual() else None
+        self.scalar_inputs = None if self.scalar_problem else self.inputs
         self.variables = {
             "device": TextMap(
                 {
@@ -83,16 +96,20 @@ class Device:
     def from_api(cls, driver: str, device: Mapping[str, Any]) -> Device:
         """From the API's JSON of one device; a capacity may be abbreviated to its text. `driver` is that of the slice."""
         attributes: dict[str, Any] = {}
-        problem = ""
+        problem = scalar_problem = ""
         for name, fields in sorted((device.get("attributes") or {}).items()):
+            found = ""
             try:
                 attributes[name] = _value(fields)
             except ParseError as error:
-                problem = problem or f"attribute {name}: {error}"
+                found = f"attribute {name}: {error}"
+            problem = problem or found
+            scalar_problem = scalar_problem or (_unsupported(name) if _is_list(fields) else found)
         capacity = {name: value if isinstance(value, str) else value["value"] for name, value in (device.get("capacity") or {}).items()}
         made = cls(driver, attributes, capacity, device.get("allowMultipleAllocations"))
         if problem:
-            made.problem, made.inputs = problem, None
+            made.problem, made.scalar_problem = problem, scalar_problem
+            made.inputs = made.scalar_inputs = None
         return made
 
     @classmethod
@@ -145,6 +162,14 @@ def _by_domain(driver: str, values: Mapping[str, Any]) -> dict[str, dict[str, An
     return domains
 
 
+def _unsupported(name: str) -> str:
+    return f"attribute {name}: {_NO_VALUE}"
+
+
+def _is_list(fields: Mapping[str, Any]) -> bool:
+    return any(fields.get(field) is not None for field in _LISTS)
+
+
 def _value(fields: Mapping[str, Any]) -> Any:
     """The one value of an attribute, in the order in which Kubernetes looks."""
     for field in _LISTS:
@@ -155,7 +180,7 @@ def _value(fields: Mapping[str, Any]) -> Any:
             return value
     if (version := fields.get("version")) is not None:
         return _version(version)
-    raise ParseError("unsupported attribute value")
+    raise ParseError(_NO_VALUE)
 
 
 def _version(text: str) -> Any:

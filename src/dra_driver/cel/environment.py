@@ -2,14 +2,14 @@
 
 Two of them matter. The API server admits *new* expressions with what the previous minor version knows already and the feature gates allow;
 the scheduler evaluates *stored* ones with everything that ever was. 1.37 is reproduced exactly. 1.34 to 1.36 differ from it as far as the
-tables of `checking.libraries` and `_Definition` say; what else their older cel-go does differently is listed in docs/dev/cel.md.
+tables of `checking.libraries` and `_Definition` say; docs/dev/cel.md says how far that was compared.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dra_driver.cel.checking import checker, libraries, messages, standard, types, validators
@@ -22,8 +22,9 @@ from dra_driver.cel.evaluation import planner
 from dra_driver.cel.evaluation.attributes import Evaluable
 from dra_driver.cel.evaluation.gotext import quote
 from dra_driver.cel.evaluation.values import PanicError
+from dra_driver.cel.messages import native
 from dra_driver.cel.messages.descriptors import EMPTY, FIELDS_ENTRY, MESSAGES, NULL_VALUE
-from dra_driver.cel.selector import Parts, Selector
+from dra_driver.cel.selector import Context, Selector
 from dra_driver.cel.syntax import macros, parser
 from dra_driver.cel.syntax.lexer import tokenize
 from dra_driver.cel.syntax.macros import MacroTable
@@ -127,18 +128,18 @@ class Environment:
         if problems:
             raise CompileError(f"compilation failed: {source.render(problems)}", problems)
         found = tree.root.type
-        if found.kind != "bool" and not found.same(definition.attribute_type):
+        if not definition.is_result(found):
             raise CompileError(f"must evaluate to bool or the unknown type, not {found}")
 
         def plan(node: Node) -> Evaluable:
-            return planner.plan(node, definition.functions, definition.type_names)
+            return planner.plan(node, definition.functions, definition.type_names, definition.opener)
 
         try:
             program = plan(tree.root)
         except planner.PlanError as error:
             raise CompileError(f"program instantiation failed: {error}") from None
         _, max_cost = estimate.estimate(tree.root, definition.path_size)
-        return Selector(text, tree, program, str(found), max_cost, Parts(plan, self.compile))
+        return Selector(text, tree, program, str(found), max_cost, Context(plan, self.compile, definition.takes_lists))
 
     def admit(self, text: str) -> list[Finding]:
         """What the API server objects to in a new or changed selector; nothing if it accepts it."""
@@ -169,6 +170,8 @@ class _Definition:
     """One environment's declarations."""
 
     def __init__(self, version: Version, *, stored: bool, consumable_capacity: bool, list_attributes: bool) -> None:
+        self._is_old = version < (1, 37)
+        self.opener = native.opened if self._is_old else None
         compatible = version if stored else (version[0], version[1] - 1)
         self.functions: dict[str, Function] = {}
         self.macros: MacroTable = dict(macros.STANDARD)
@@ -179,10 +182,13 @@ class _Definition:
                 self._declare(library.name)
                 self.macros.update(library.macros)
         list_attributes = list_attributes and version >= (1, 36)
+        if self._is_old:
+            self._make_old()
         if (list_attributes or (stored and version >= (1, 36))) and "includes" not in self.functions:
             self._add(read(libraries.INCLUDES if version >= (1, 37) else libraries.DEVICE_INCLUDES))
         self.has_escaped_names = version >= (1, 37)
         ignores_gates = stored and version >= (1, 37)
+        self.takes_lists = list_attributes or not self._is_old
         self.attribute_type = types.DYN if list_attributes or ignores_gates else types.ANY
         inner = types.map_of(types.STRING, self.attribute_type)
         self._fields = {
@@ -192,6 +198,12 @@ class _Definition:
         }
         if stored or consumable_capacity:
             self._fields["allowMultipleAllocations"] = types.BOOL
+
+    def _make_old(self) -> None:
+        """What cel-go 0.26 declares and counts otherwise than 0.29."""
+        self._add(read(libraries.ONLY_BEFORE_1_37))
+        for function in self.functions.values():
+            function.overloads = [replace(overload, id=libraries.IDS_BEFORE_1_37.get(overload.id, overload.id)) for overload in function.overloads]
 
     def _declare(self, name: str) -> None:
         self._add(_overloads(name))
@@ -217,6 +229,12 @@ class _Definition:
         if prefix == _DEVICE.name and field in ("attributes", "capacity"):
             return self._fields[field]
         return _MESSAGES.get(name)
+
+    def is_result(self, t: Type) -> bool:
+        """Whether a selector may have the type. Before 1.37 a nullable bool is none."""
+        if not self._is_old:
+            return t.kind == "bool" or t.same(self.attribute_type)
+        return t.kind == "any" or (t.kind == "bool" and not t.nullable) or (t.kind == "dyn" and self.takes_lists)
 
     def message_type(self, name: str) -> Type | None:
         """The type of `name{…}`."""

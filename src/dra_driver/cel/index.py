@@ -19,6 +19,7 @@ from dra_driver.k8s.quantity import Quantity
 DeviceKey = TypeVar("DeviceKey", bound=Hashable)
 Name = TypeVar("Name", bound=Hashable)
 Result = bool | EvaluationError
+_Looks = tuple[frozenset[Read], bool]
 
 
 class _Group(Generic[DeviceKey]):
@@ -49,18 +50,19 @@ class _Group(Generic[DeviceKey]):
 
 
 class _Grouping(Generic[DeviceKey]):
-    """All devices, by the values of one set of reads."""
+    """All devices, by the values of what some selectors read."""
 
-    __slots__ = ("groups", "reads", "selectors")
+    __slots__ = ("groups", "problem", "reads", "selectors")
 
-    def __init__(self, reads: frozenset[Read]) -> None:
+    def __init__(self, selector: Selector) -> None:
         self.selectors: dict[Any, Selector] = {}
-        self.reads = sorted(reads, key=lambda read: (read.map, read.domain or "", read.name or ""))
+        self.problem = selector.problem
+        self.reads = sorted(selector.reads, key=lambda read: (read.map, read.domain or "", read.name or ""))
         self.groups: dict[Any, _Group[DeviceKey]] = {}
 
     def place(self, key: DeviceKey, device: Device) -> Any:
         """Puts a device into its group; returns what identifies the group."""
-        values = device.problem or tuple([_read(device, read) for read in self.reads])
+        values = self.problem(device) or tuple([_read(device, read) for read in self.reads])
         group = self.groups.get(values)
         if group is None:
             group = self.groups[values] = _Group(device)
@@ -86,10 +88,10 @@ class Index(Generic[Name, DeviceKey]):
 
     def __init__(self, selectors: Mapping[Name, Selector]) -> None:
         self._selectors = dict(selectors)
-        self._groupings: dict[frozenset[Read], _Grouping[DeviceKey]] = {}
+        self._groupings: dict[_Looks, _Grouping[DeviceKey]] = {}
         for name, selector in self._selectors.items():
-            self._groupings.setdefault(selector.reads, _Grouping(selector.reads)).selectors[name] = selector
-        self._positions = {reads: position for position, reads in enumerate(self._groupings)}
+            self._groupings.setdefault(_looks(selector), _Grouping(selector)).selectors[name] = selector
+        self._positions = {looks: position for position, looks in enumerate(self._groupings)}
         self._places: dict[DeviceKey, tuple[Any, ...]] = {}
 
     def __len__(self) -> int:
@@ -115,8 +117,8 @@ class Index(Generic[Name, DeviceKey]):
     def result(self, name: Name, key: DeviceKey) -> Result:
         """What a selector says about one device. Raises KeyError for an unknown one."""
         selector = self._selectors[name]
-        values = self._places[key][self._positions[selector.reads]]
-        return self._groupings[selector.reads].groups[values].result(selector)
+        values = self._places[key][self._positions[_looks(selector)]]
+        return self._groupings[_looks(selector)].groups[values].result(selector)
 
     def results(self, key: DeviceKey) -> dict[Name, Result]:
         """What all selectors say about one device. Raises KeyError for an unknown one."""
@@ -128,26 +130,31 @@ class Index(Generic[Name, DeviceKey]):
     def matching(self, name: Name) -> Iterator[DeviceKey]:
         """The devices that a selector selects."""
         selector = self._selectors[name]
-        for group in self._groupings[selector.reads].groups.values():
+        for group in self._groupings[_looks(selector)].groups.values():
             if group.result(selector) is True:
                 yield from group.members
 
     def count(self, name: Name) -> int:
         """How many devices a selector selects."""
         selector = self._selectors[name]
-        groups = self._groupings[selector.reads].groups.values()
+        groups = self._groupings[_looks(selector)].groups.values()
         return sum(len(group.members) for group in groups if group.result(selector) is True)
 
     def failures(self, name: Name) -> dict[str, Failure]:
         """The errors of a selector by text, and on how many devices each occurs."""
         selector = self._selectors[name]
         found: dict[str, Failure] = {}
-        for group in self._groupings[selector.reads].groups.values():
+        for group in self._groupings[_looks(selector)].groups.values():
             result = group.result(selector)
             if isinstance(result, EvaluationError):
                 before = found.get(str(result))
                 found[str(result)] = Failure(result, len(group.members) + (before.devices if before else 0))
         return found
+
+
+def _looks(selector: Selector) -> _Looks:
+    """What selectors must have in common to see devices alike."""
+    return selector.reads, selector.takes_lists
 
 
 def _read(device: Device, read: Read) -> Any:

@@ -28,11 +28,12 @@ Interrupt = Callable[[], bool]
 """Asked now and then during long evaluations; True stops it."""
 
 
-class Parts(NamedTuple):
-    """How the environment plans a part of the expression, and compiles another text."""
+class Context(NamedTuple):
+    """What a selector needs of its environment: to plan a part of the expression, to compile another text, whether devices may have lists."""
 
     plan: Callable[[Node], Evaluable]
     compile: Callable[[str], Selector]
+    takes_lists: bool
 
 
 class Outcome(NamedTuple):
@@ -46,19 +47,19 @@ class Outcome(NamedTuple):
 class Selector:
     """Immutable and shared by threads."""
 
-    def __init__(self, text: str, tree: Tree, program: Evaluable, result_type: str, max_cost: int, parts: Parts) -> None:
+    def __init__(self, text: str, tree: Tree, program: Evaluable, result_type: str, max_cost: int, context: Context) -> None:
         """Made by Environment.compile."""
         self.text = text
         self.result_type = result_type
         self.max_cost = max_cost
         self._tree = tree
         self._program = program
-        self._plan, self._compile = parts
+        self._plan, self._compile, self.takes_lists = context
         self._fast = compile_fast(tree) if max_cost <= _MAX_UNCOUNTED_COST else None
 
     def matches(self, device: Device, interrupt: Interrupt | None = None) -> bool:
         """Whether the device is selected. Raises EvaluationError with the scheduler's text."""
-        inputs = device.inputs
+        inputs = device.inputs if self.takes_lists else device.scalar_inputs
         if inputs is not None and self._fast is not None:
             try:
                 return self._fast(*inputs)
@@ -71,13 +72,17 @@ class Selector:
 
     def run(self, device: Device, interrupt: Interrupt | None = None) -> Outcome:
         """The exact evaluation with its cost."""
-        if device.problem:
-            return Outcome(None, EvaluationError(device.problem), None)
+        if problem := self.problem(device):
+            return Outcome(None, EvaluationError(problem), None)
         tracker = CostTracker(MAX_RUNTIME_COST)
         match = _to_bool(_execute(self._program, device, tracker, interrupt))
         if isinstance(match, str):
             return Outcome(None, EvaluationError(match), tracker.cost)
         return Outcome(match, None, tracker.cost)
+
+    def problem(self, device: Device) -> str:
+        """Why the device cannot be evaluated at all, if so."""
+        return device.problem if self.takes_lists else device.scalar_problem
 
     @functools.cached_property
     def reads(self) -> frozenset[Read]:
@@ -86,8 +91,8 @@ class Selector:
 
     def explain(self, device: Device) -> Explanation:
         """The verdict of each term and the value of each part on one device."""
-        if device.problem:
-            return Explanation(None, device.problem, [], [])
+        if problem := self.problem(device):
+            return Explanation(None, problem, [], [])
         source = Source(self.text)
 
         def place(offset: int) -> tuple[int, int]:

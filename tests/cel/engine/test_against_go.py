@@ -43,8 +43,19 @@ ENVIRONMENTS: list[tuple[bool, dict[str, bool]]] = [
     (False, {CAPACITY: False, LIST: True}),
 ]
 
+
+def devices_of(kubernetes: str) -> list[dict[str, Any]]:
+    """Old versions refuse devices with list attributes, whatever the expression: one is enough."""
+    if kubernetes == "1.37":
+        return DEVICES
+    scalars = {name: value for name, value in DEVICES[0]["attributes"].items() if next(iter(value)) in ("string", "int", "bool", "version")}
+    refused = {"driver": "d", "attributes": {"a": {"int": 1}, "names": {"strings": ["x"]}}, "capacity": {}}
+    return [{**DEVICES[0], "attributes": scalars}, *DEVICES[1:], refused]
+
+
+ASKED = devices_of(KUBERNETES)
 COMPILERS = [Environment(KUBERNETES, stored=stored, gates=gates) for stored, gates in ENVIRONMENTS]
-DEVICE_OBJECTS = [Device.from_api(str(device["driver"]), device) for device in DEVICES]
+DEVICE_OBJECTS = [Device.from_api(str(device["driver"]), device) for device in ASKED]
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +76,19 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def batches() -> Iterator[list[tuple[int, str]]]:
     generator = Generator(SEED, messages=MESSAGES)
     cases = [(0 if number % 4 < 3 else 1 + number // 4 % 4, generator.selector()) for number in range(COUNT)]
+    if KUBERNETES != "1.37":  # an absurd range makes old versions allocate until they are killed
+        cases = [case for case in cases if "lists.range" not in case[1]]
     cases.sort(key=lambda case: case[0])
     for start in range(0, len(cases), BATCH):
         yield cases[start : start + BATCH]
 
 
 def ask(oracle: Path, cases: list[tuple[int, str]], repeat: int) -> list[dict[str, Any]]:
-    lines = [json.dumps({"devices": DEVICES})]
+    lines = [json.dumps({"devices": ASKED})]
     for number, expression in cases:
         stored, gates = ENVIRONMENTS[number]
         request = {"expression": expression, "new": not stored, "repeat": repeat}
-        request |= {"consumableCapacity": gates.get(CAPACITY, True), "listTypeAttributes": gates.get(LIST, False)}
+        request |= {"consumableCapacity": gates.get(CAPACITY, KUBERNETES >= "1.36"), "listTypeAttributes": gates.get(LIST, False)}
         lines.append(json.dumps(request))
     done = subprocess.run([oracle], input="\n".join(lines), capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -92,7 +105,7 @@ def answer(environment: Environment, expression: str, devices: list[Device], go:
     results = []
     for device, theirs in zip(devices, go.get("results", [{} for _ in devices]), strict=True):
         outcome = selector.run(device)
-        ours: dict[str, Any] = {"cost": outcome.cost}
+        ours: dict[str, Any] = {} if outcome.cost is None else {"cost": outcome.cost}
         if outcome.error is None:
             ours["match"] = outcome.match
         else:
@@ -140,7 +153,7 @@ def adopt_orders(environment: Environment, expression: str, ours: dict[str, Any]
 
 def shuffled(number: int) -> Iterator[Device]:
     chance = random.Random(number)
-    known, raw = DEVICE_OBJECTS[number], DEVICES[number]
+    known, raw = DEVICE_OBJECTS[number], ASKED[number]
     attributes = [(f"{domain}/{name}", value) for domain, values in known.attributes.items() for name, value in values.items()]
     capacity = list(raw.get("capacity", {}).items())
     for _ in range(30):

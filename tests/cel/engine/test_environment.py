@@ -83,6 +83,19 @@ def test_a_device_with_an_attribute_that_is_no_version_fails_every_selector() ->
     assert str(error.value) == 'attribute v: parse semantic version: Minor number must not contain leading zeroes "02"'
 
 
+def test_lists_are_attributes_from_1_36_on_where_the_gate_is_on() -> None:
+    device = Device.from_api("d", {"attributes": {"names": {"strings": ["x"]}, "v": {"versions": ["bad"]}}})
+    lists = Device.from_api("d", {"attributes": {"names": {"strings": ["x"]}}})
+    text = f"{D}.names[0] == 'x'"
+    assert Environment().compile(text).matches(lists)
+    assert Environment("1.36", gates={"DRAListTypeAttributes": True}).compile(text).matches(lists)
+    for environment in (Environment("1.36"), Environment("1.35", gates={"DRAListTypeAttributes": True})):
+        selector = environment.compile(text)
+        assert str(selector.run(lists).error) == selector.explain(lists).error == "attribute names: unsupported attribute value"
+        assert str(selector.run(device).error) == "attribute names: unsupported attribute value"
+    assert str(Environment().compile(text).run(device).error) == "attribute v: parse semantic version: No Major.Minor.Patch elements found"
+
+
 def test_a_costly_selector_is_cancelled_as_in_the_scheduler() -> None:
     over = "lists.range(200).all(a, lists.range(200).all(b, lists.range(200).all(c, a + b + c >= 0)))"
     selector = Environment().compile(over)

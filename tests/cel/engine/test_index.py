@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_driver.cel import Device, Environment, EvaluationError, Index, Selector
-from dra_driver.cel.selector import Parts
+from dra_driver.cel.selector import Context
 
 A = "device.attributes['d']"
 TEXTS = [
@@ -24,6 +24,7 @@ TEXTS = [
     f"{A}.index in [1, 2]",
 ]
 SELECTORS = {text: Environment().compile(text) for text in TEXTS}
+SELECTORS |= {f"1.36: {text}": Environment("1.36").compile(text) for text in TEXTS}
 
 values = st.one_of(
     st.sampled_from(["gpu", "mig", ""]).map(lambda text: {"string": text}),
@@ -86,7 +87,7 @@ def test_alike_devices_are_evaluated_once() -> None:
             return super().matches(device, interrupt)
 
     selector = SELECTORS[TEXTS[1]]
-    makers = Parts(selector._plan, selector._compile)
+    makers = Context(selector._plan, selector._compile, takes_lists=True)
     selector = Counting(selector.text, selector._tree, selector._program, selector.result_type, selector.max_cost, makers)
     index: Index[str, int] = Index({"s": selector})
     for key in range(1000):

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from dra_driver.cel import CompileError, Device, Environment
+from dra_driver.cel import CompileError, Device, Environment, EvaluationError
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = json.loads((VECTORS / "cel_cases.json").read_text(encoding="utf-8"))
 FACTS = json.loads((VECTORS / "cel_facts.json").read_text(encoding="utf-8"))
 MESSAGES = json.loads((VECTORS / "messages.json").read_text(encoding="utf-8"))
+OLDER = json.loads((VECTORS / "older.json").read_text(encoding="utf-8"))
 SORTED = json.loads((VECTORS / "sorted.json").read_text(encoding="utf-8"))
 STORED, NEW = Environment(), Environment(stored=False)
 DEVICES = [Device.from_api(device["driver"], device) for device in CASES["devices"]]
@@ -28,7 +29,8 @@ def outcome(environment: Environment, expression: str, devices: list[Device]) ->
     results = []
     for device in devices:
         found = selector.run(device)
-        results.append({"match": found.match, "cost": found.cost} if found.error is None else {"error": str(found.error), "cost": found.cost})
+        cost = {} if found.cost is None else {"cost": found.cost}
+        results.append({"match": found.match, **cost} if found.error is None else {"error": str(found.error), **cost})
     return {"type": selector.result_type, "maxCost": selector.max_cost, "results": results}
 
 
@@ -53,6 +55,18 @@ def test_case(case: dict[str, Any]) -> None:
 def test_message(case: dict[str, Any]) -> None:
     devices = [Device.from_api(device["driver"], device) for device in MESSAGES["devices"]]
     assert comparable(outcome(STORED, case["expression"], devices)) == comparable(case["stored"])
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.35", "1.36"])
+@pytest.mark.parametrize("case", OLDER["cases"], ids=lambda case: repr(case["expression"])[:60])
+def test_older_versions_answer_as_they_did(case: dict[str, Any], version: str) -> None:
+    devices = [Device.from_api(device["driver"], device) for device in OLDER["devices"]]
+    environment = Environment(version)
+    assert outcome(environment, case["expression"], devices) == case["stored"]
+    if "results" in case["stored"]:
+        selector = environment.compile(case["expression"])
+        with pytest.raises(EvaluationError, match="attribute names: unsupported attribute value"):
+            selector.matches(devices[1])
 
 
 @pytest.mark.parametrize("case", SORTED["cases"], ids=lambda case: f"{len(case['keys'])} keys")

@@ -202,6 +202,18 @@ reverse list_reverse list(T).() -> list(T)
 distinct list_distinct list(T).() -> list(T)
 """
 
+ONLY_BEFORE_1_37 = "duration int64_to_duration (int) -> duration"
+IDS_BEFORE_1_37 = {
+    "starts_with_string": "starts_with_string_by_text",
+    "ends_with_string": "ends_with_string_by_text",
+    "matches": "matches_flat",
+    "list_flatten_int": "list_flatten_int_unclamped",
+    "lists_range": "lists_range_unlimited",
+    "string_index_of_string_int": "string_index_of_string_int_unclamped",
+    "string_last_index_of_string_int": "string_last_index_of_string_int_unclamped",
+}
+"""Overloads whose cost or limits are others with cel-go 0.26; only the engine knows them by these names."""
+
 LIBRARIES = (
     Library("urls", table=_URLS),
     Library("regex", table=_REGEX),

@@ -49,7 +49,7 @@ def _check_literal(node: Call, source: Source, problems: list[Diagnostic]) -> No
         except PatternError:
             problems.append(source.diagnostic("invalid matches argument", node.args[0].pos))
         return
-    result = conversions.to_timestamp(value) if node.function == "timestamp" else conversions.from_text(value, "duration")
+    result = conversions.to_timestamp(value) if node.function == "timestamp" else conversions.to_duration(value)
     if isinstance(result, Err):
         problems.append(source.diagnostic(f"invalid {node.function} argument", node.args[0].pos))
 

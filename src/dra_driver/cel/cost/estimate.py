@@ -300,7 +300,7 @@ def _core_cost(overload: str, target: Operand | None, args: list[Operand]) -> tu
             "strings_quote": (low + 2, (high * 2 + 2) % 2**64),
         }
         return ranges.scale((low, high), STRING_FACTOR), results[overload]
-    if overload in ("starts_with_string", "ends_with_string"):
+    if overload.startswith(("starts_with_string", "ends_with_string")):
         return ranges.scale(args[0].size_or_unknown, STRING_FACTOR), None
     if overload == "in_list":
         return ranges.scale(args[1].size_or_unknown, 1), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from dra_driver.cel.evaluation.frames import Frame
@@ -180,13 +181,19 @@ class PathQualifier:
         return key if isinstance(key, Err) else key.find(frame, obj, presence_only=presence_only)
 
 
-def _follow(frame: Frame, obj: Any, qualifiers: list[Qualifier]) -> Any:
+Opener = Callable[[Any], Any]
+"""How a path takes the value out of an optional that it starts from."""
+
+
+def _follow(frame: Frame, obj: Any, qualifiers: list[Qualifier], opener: Opener | None) -> Any:
     """Walks the path. From the first optional step (or start) on, what is absent gives `optional.none()`."""
     optional = type(obj) is OptionalValue
     if optional:
         if not obj.has_value:
             return obj
-        obj = obj.value
+        obj = obj.value if opener is None else opener(obj.value)
+        if isinstance(obj, Err) and qualifiers:
+            return obj
     for qualifier in qualifiers:
         optional = optional or qualifier.optional
         if optional:
@@ -206,10 +213,11 @@ def _follow(frame: Frame, obj: Any, qualifiers: list[Qualifier]) -> Any:
 class Variable:
     """A path from a variable. With `outermost` it is looked up outside of all loops."""
 
-    __slots__ = ("_id", "name", "outermost", "qualifiers")
+    __slots__ = ("_id", "_opener", "name", "outermost", "qualifiers")
 
-    def __init__(self, node_id: int, name: str) -> None:
+    def __init__(self, node_id: int, name: str, opener: Opener | None) -> None:
         self._id = node_id
+        self._opener = opener
         self.outermost = name.startswith(".")
         self.name = name.removeprefix(".")
         self.qualifiers: list[Qualifier] = []
@@ -225,16 +233,17 @@ class Variable:
         obj = (frame.outermost() if self.outermost else frame).resolve(self.name)
         if obj is MISSING:
             return Err(f"no such attribute(s): {self.name}")
-        return obj if isinstance(obj, Err) else _follow(frame, obj, self.qualifiers)
+        return obj if isinstance(obj, Err) else _follow(frame, obj, self.qualifiers, self._opener)
 
 
 class Derived:
     """A path from the value of an expression."""
 
-    __slots__ = ("_id", "_operand", "qualifiers")
+    __slots__ = ("_id", "_opener", "_operand", "qualifiers")
 
-    def __init__(self, node_id: int, operand: Evaluable) -> None:
+    def __init__(self, node_id: int, operand: Evaluable, opener: Opener | None) -> None:
         self._id = node_id
+        self._opener = opener
         self._operand = operand
         self.qualifiers: list[Qualifier] = []
 
@@ -247,7 +256,7 @@ class Derived:
 
     def resolve(self, frame: Frame) -> Any:
         obj = self._operand.exec(frame)
-        return obj if isinstance(obj, Err) else _follow(frame, obj, self.qualifiers)
+        return obj if isinstance(obj, Err) else _follow(frame, obj, self.qualifiers, self._opener)
 
 
 class Either:

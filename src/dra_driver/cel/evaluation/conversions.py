@@ -222,6 +222,14 @@ def to_timestamp(value: Any) -> Any:
     return from_text(value, "timestamp") if kind is str else value
 
 
+def to_duration(value: Any) -> Any:
+    """`duration(…)`. That of an integer exists in old versions, and always fails."""
+    kind = type(value)
+    if kind is int:
+        return _failed(value, "duration")
+    return from_text(value, "duration") if kind is str else value
+
+
 def text_to(target: str) -> Callable[[Any], Any]:
     """A conversion that only changes strings."""
     return lambda value: from_text(value, target) if type(value) is str else value

@@ -151,6 +151,7 @@ _EQUALS: dict[type, Callable[[Any, Any], bool | Err]] = {
     GrowingList: _list,
     MapValue: _map,
     TextMap: _map,
+    Err: lambda left, _: left,
     Amount: _quantity,
     Quantity: _quantity,
     Version: _version,

@@ -157,10 +157,12 @@ class Invocation:
 class OptionalChoice:
     """`a.or(b)`, and with `unwrap` `a.orValue(b)`: the right side is evaluated only when needed."""
 
-    __slots__ = ("_left", "_right", "_unwrap", "id")
+    __slots__ = ("_left", "_lenient", "_right", "_unwrap", "id")
 
-    def __init__(self, node_id: int, left: Evaluable, right: Evaluable, *, unwrap: bool) -> None:
+    def __init__(self, node_id: int, left: Evaluable, right: Evaluable, *, unwrap: bool, lenient: bool) -> None:
+        """`lenient`: what is no optional is the result itself, as before 1.37."""
         self.id = node_id
+        self._lenient = lenient
         self._left = left
         self._right = right
         self._unwrap = unwrap
@@ -170,7 +172,7 @@ class OptionalChoice:
         if isinstance(left, Err):
             return left
         if type(left) is not OptionalValue:
-            return NO_OVERLOAD
+            return left if self._lenient else NO_OVERLOAD
         if left.has_value:
             return left.value if self._unwrap else left
         return self._right.exec(frame)

@@ -18,6 +18,7 @@ from dra_driver.cel.evaluation.attributes import (
     Evaluable,
     FieldQualifier,
     KeyQualifier,
+    Opener,
     PathQualifier,
     PresenceQualifier,
     Qualifier,
@@ -67,14 +68,15 @@ class PlanError(Exception):
     """A constant part of the expression fails; the text is cel-go's."""
 
 
-def plan(root: Node, functions: Mapping[str, Function], type_names: frozenset[str]) -> Evaluable:
+def plan(root: Node, functions: Mapping[str, Function], type_names: frozenset[str], opener: Opener | None) -> Evaluable:
     """Raises PlanError."""
-    return _Planner(functions, type_names).plan(root)
+    return _Planner(functions, type_names, opener).plan(root)
 
 
 class _Planner:
-    def __init__(self, functions: Mapping[str, Function], type_names: frozenset[str]) -> None:
+    def __init__(self, functions: Mapping[str, Function], type_names: frozenset[str], opener: Opener | None) -> None:
         self._functions = functions
+        self._opener = opener
         self._type_names = type_names
 
     def plan(self, node: Node) -> Evaluable:
@@ -93,15 +95,18 @@ class _Planner:
         if node.name.removeprefix(".") == NULL_VALUE:
             return self._constant(node.id, 0)
         if node.type.kind != "type":
-            return self._path(Variable(node.id, node.name))
+            return self._path(Variable(node.id, node.name, self._opener))
         if node.name not in self._type_names:  # a variable that holds a type is one of them: cel-go looks for a type of its name
             raise PlanError(f"reference to undefined type: {node.name}")
         return self._constant(node.id, TypeValue(node.name))
 
     # Paths
 
+    def _derived(self, node_id: int, operand: Evaluable) -> Derived:
+        return Derived(node_id, operand, self._opener)
+
     def _as_path(self, node: Evaluable, node_id: int) -> Path:
-        return node if isinstance(node, Path) else self._path(Derived(node_id, node))
+        return node if isinstance(node, Path) else self._path(self._derived(node_id, node))
 
     def _prolong(self, path: Path, qualifier: Qualifier) -> None:
         path.attribute.add(WatchedQualifier(qualifier))
@@ -133,11 +138,11 @@ class _Planner:
         elif isinstance(index, Path):
             self._prolong(path, PathQualifier(node.id, index.attribute, optional=optional, is_path=True))
         else:
-            self._prolong(path, PathQualifier(node.id, Derived(node.id, index), optional=optional, is_path=False))
+            self._prolong(path, PathQualifier(node.id, self._derived(node.id, index), optional=optional, is_path=False))
         return path
 
     def _conditional(self, node: Call, args: list[Evaluable]) -> Evaluable:
-        when_true, when_false = (arg.attribute if isinstance(arg, Path) else Derived(arg.id, arg) for arg in args[1:])
+        when_true, when_false = (arg.attribute if isinstance(arg, Path) else self._derived(arg.id, arg) for arg in args[1:])
         return self._path(Either(node.id, args[0], when_true, when_false))
 
     # Calls
@@ -155,7 +160,7 @@ class _Planner:
         if function in ("_[_]", "_[?_]", "_?._"):
             return self._index(node, args, optional=function != "_[_]")
         if function in ("or", "orValue") and len(args) == 2:
-            return Watched(OptionalChoice(node.id, args[0], args[1], unwrap=function == "orValue"))
+            return Watched(OptionalChoice(node.id, args[0], args[1], unwrap=function == "orValue", lenient=self._opener is not None))
         overload = node.overloads[0] if len(node.overloads) == 1 else ""
         call = self._invocation(node, overload, args)
         if overload == "in_list" and isinstance(args[1], Constant):

@@ -11,7 +11,7 @@ from dra_driver.cel.cost.rates import NEW_LIST, REGEX_FACTOR, STRING_FACTOR, UNI
 from dra_driver.cel.evaluation.arithmetic import ADDABLE
 from dra_driver.cel.evaluation.network_values import Cidr, IpAddress, Url
 from dra_driver.cel.evaluation.type_names import go_name
-from dra_driver.cel.evaluation.values import MAX_UINT, Amount, ListValue, MapValue, NamedFormat, OptionalValue, PanicError, TextMap, Version
+from dra_driver.cel.evaluation.values import MAX_UINT, MIN_INT, Amount, ListValue, MapValue, NamedFormat, OptionalValue, PanicError, TextMap, Version
 from dra_driver.k8s.quantity import Quantity
 
 _SIZED = frozenset({str, bytes})
@@ -128,6 +128,14 @@ def _flatten(args: list[Any], _result: Any) -> int:
     return _list_cost(float(args[1]) if len(args) == 2 else 1.0, actual_size(args[0]))
 
 
+def _unclamped_flatten(args: list[Any], _result: Any) -> int:
+    """A negative depth makes cel-go 0.26 convert a negative double to an unsigned integer, as the processor does."""
+    if type(args[1]) is not int or args[1] >= 0:
+        return _flatten(args, _result)
+    product = int(float(actual_size(args[0])) * float(args[1]))
+    return (max(product, MIN_INT) + 1 + NEW_LIST) % 2**64
+
+
 def _output(_args: list[Any], result: Any) -> int:
     return _list_cost(1.0, actual_size(result))
 
@@ -138,8 +146,9 @@ def _sets(factor: float) -> Callable[[list[Any], Any], int]:
 
 _BY_OVERLOAD: dict[str, Callable[[list[Any], Any], int]] = {
     "dra_includes_dyn_dyn": lambda _args, _result: 1,
-    **dict.fromkeys(("list_slice", "lists_range", "list_reverse"), _output),
+    **dict.fromkeys(("list_slice", "lists_range", "lists_range_unlimited", "list_reverse"), _output),
     **dict.fromkeys(("list_flatten", "list_flatten_int"), _flatten),
+    "list_flatten_int_unclamped": _unclamped_flatten,
     "list_distinct": lambda args, _result: _self_compare(args[0]),
     "list_sets_contains_list": _sets(1),
     "list_sets_intersects_list": _sets(1),
@@ -149,6 +158,9 @@ for _type in ("int", "uint", "double", "bool", "duration", "timestamp", "string"
     _BY_OVERLOAD[f"list_{_type}_sort"] = lambda args, _result: _self_compare(args[0])
     _BY_OVERLOAD[f"list_{_type}_sortByAssociatedKeys"] = lambda args, _result: _self_compare(args[1])
 
+_BY_TEXT = frozenset(
+    ["string_to_bytes", "bytes_to_string", "strings_quote", "string_format", "starts_with_string_by_text", "ends_with_string_by_text"]
+)
 _ORDER_OVERLOADS = frozenset(f"{name}_{kind}" for name in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes"))
 
 
@@ -156,7 +168,7 @@ def _core(overload: str, args: list[Any]) -> int:
     """cel-go's own rules."""
     if overload in ("starts_with_string", "ends_with_string"):
         return _scaled(_core_size(args[1]), STRING_FACTOR)
-    if overload in ("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"):
+    if overload in _BY_TEXT:
         return _scaled(_core_size(args[0]), STRING_FACTOR)
     if overload == "in_list":
         return _core_size(args[1])

@@ -143,6 +143,11 @@ def _range(count: int) -> Any:
     return ListValue(range(count))
 
 
+def _unlimited_range(count: int) -> ListValue:
+    """Old versions try any length; the evaluation is cancelled for what exceeds the limit."""
+    return ListValue(range(min(count, _MAX_RANGE + 1)))
+
+
 def _distinct(elements: ListValue) -> ListValue:
     unique = ListValue()
     for element in elements:
@@ -166,8 +171,9 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
     "dra_includes_dyn_dyn": _includes_in_short,
     "list_slice": _slice,
     "list_flatten": _flatten,
-    "list_flatten_int": _flatten_by,
+    **dict.fromkeys(("list_flatten_int", "list_flatten_int_unclamped"), _flatten_by),
     "lists_range": _range,
+    "lists_range_unlimited": _unlimited_range,
     "list_reverse": lambda elements: ListValue(reversed(elements)),
     "list_distinct": _distinct,
     "list_sets_contains_list": _sets_contain,

@@ -164,7 +164,7 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
     "string_to_bytes": conversions.text_to("bytes"),
     **dict.fromkeys(("double_to_double", "int64_to_double", "string_to_double", "uint64_to_double"), conversions.to_double),
     "duration_to_duration": _same,
-    "string_to_duration": conversions.text_to("duration"),
+    **dict.fromkeys(("string_to_duration", "int64_to_duration"), conversions.to_duration),
     **dict.fromkeys(
         ["int64_to_int64", "double_to_int64", "duration_to_int64", "string_to_int64", "timestamp_to_int64", "uint64_to_int64"], conversions.to_int
     ),
@@ -184,8 +184,8 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(["timestamp_to_timestamp", "int64_to_timestamp", "string_to_timestamp"], conversions.to_timestamp),
     **dict.fromkeys(["uint64_to_uint64", "double_to_uint64", "int64_to_uint64", "string_to_uint64"], conversions.to_uint),
     "contains_string": _texts(lambda text, part: part in text),
-    "ends_with_string": _texts(str.endswith),
-    "starts_with_string": _texts(str.startswith),
+    **dict.fromkeys(("ends_with_string", "ends_with_string_by_text"), _texts(str.endswith)),
+    **dict.fromkeys(("starts_with_string", "starts_with_string_by_text"), _texts(str.startswith)),
     **_time_overloads(),
     "duration_to_hours": _float_part(3600 * SECOND),
     "duration_to_minutes": _float_part(60 * SECOND),

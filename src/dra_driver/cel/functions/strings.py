@@ -45,6 +45,11 @@ def _last_index_of(text: str, part: str, offset: int | None = None) -> Any:
     return text.rfind(part, 0, offset + len(part)) if offset < len(text) else -1
 
 
+def _unclamped(find: Callable[[str, str, int], Any]) -> Callable[[str, str, int], Any]:
+    """Before 1.37 an empty text is found at any offset."""
+    return lambda text, part, offset: find(text, part, offset) if part else offset
+
+
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
     return text.replace(old, new, max(min(count, _MANY), -1))
 
@@ -86,6 +91,8 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
     "string_index_of_string_int": _index_of,
     "string_last_index_of_string": _last_index_of,
     "string_last_index_of_string_int": _last_index_of,
+    "string_index_of_string_int_unclamped": _unclamped(_index_of),
+    "string_last_index_of_string_int_unclamped": _unclamped(_last_index_of),
     "string_lower_ascii": lambda text: text.translate(_LOWER),
     "string_upper_ascii": lambda text: text.translate(_UPPER),
     "string_replace_string_string": _replace,

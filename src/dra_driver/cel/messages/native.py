@@ -18,6 +18,7 @@ from dra_driver.cel.evaluation.type_names import refusal, shown_type
 from dra_driver.cel.evaluation.values import (
     Amount,
     Duration,
+    Err,
     ListValue,
     MapValue,
     Message,
@@ -103,13 +104,22 @@ def _bytes(value: Any, target: str) -> bytes:
 
 
 def _elements(values: ListValue) -> Iterator[Any]:
-    """Go converts the elements of joined lists to what they hold and back, which some do not survive."""
-    return map(_through_go, values) if values.joined else iter(values)
+    """Go converts the elements of joined lists to what they hold and back."""
+    return map(through_go, values) if values.joined else iter(values)
 
 
-def _through_go(value: Any) -> Any:
+def opened(value: Any) -> Any:
+    """As `through_go`, with an Err instead of the exception."""
+    try:
+        return through_go(value)
+    except NativeError as error:
+        return Err(str(error))
+
+
+def through_go(value: Any) -> Any:
+    """What is left of a value that becomes what it holds in Go, and a CEL value again. Raises NativeError where that cannot be."""
     if type(value) is OptionalValue:
-        return _through_go(value.value) if value.has_value else None
+        return through_go(value.value) if value.has_value else None
     if type(value) is TypeValue:
         return value.name
     held = _GO_STRUCTS.get(type(value))
