@@ -7,6 +7,7 @@ starts, or with another runtime; nothing of that kind is written.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
@@ -106,7 +107,21 @@ def faults(spec: Spec) -> Iterator[str]:
         yield from _forbidden_edits(where, device.container_edits)
 
 
+@functools.lru_cache(maxsize=256)
+def _are_right(edits: ContainerEdits) -> bool:
+    """What a device adds is the same for one claim after another, and judged once."""
+    return not any((*_every_refusal("", edits), *_every_forbidden("", edits)))
+
+
 def _refused_edits(where: str, edits: ContainerEdits) -> Iterator[str]:
+    return iter(()) if _are_right(edits) else _every_refusal(where, edits)
+
+
+def _forbidden_edits(where: str, edits: ContainerEdits) -> Iterator[str]:
+    return iter(()) if _are_right(edits) else _every_forbidden(where, edits)
+
+
+def _every_refusal(where: str, edits: ContainerEdits) -> Iterator[str]:
     for variable in edits.env:
         yield from _refused_variable(where, variable)
     for node in edits.device_nodes:
@@ -155,7 +170,7 @@ def _refused_rdt(where: str, rdt: IntelRdt) -> Iterator[str]:
         yield f"{where}: intelRdt: closID: found {name[:80]!r}, must be a file name of at most {CLOS_ID_MAX} bytes, or /"
 
 
-def _forbidden_edits(where: str, edits: ContainerEdits) -> Iterator[str]:
+def _every_forbidden(where: str, edits: ContainerEdits) -> Iterator[str]:
     for variable in edits.env:
         if "\0" in variable:
             yield f"{where}: env: found {variable!r}, must be without NUL"
