@@ -242,3 +242,4 @@ def test_close_leaves_no_connection_behind(client: Client, api: ApiServer) -> No
     api.close()
     assert api.open_connections == 0
     watch.stop()
+    assert list(watch) == []
