@@ -116,7 +116,7 @@ def test_the_simpler_form_is_found_without_a_wrong_offer_and_a_restart_writes_no
     assert one.published.wait(LIMIT), one.problem
     assert one.lacking == {"DRAListTypeAttributes", "DRADeviceCompatibilityGroups", "DRAOptionalNodeOperations"}
     assert bed.devices() == ["gpu-0", "listed", "broken"], "what excludes others by groups alone is left out"
-    assert dict(one.tally.writes) == {"create": 2}
+    assert dict(one.counts.writes) == {"create": 2}
     listed = next(device for found in bed.slices() for device in found.spec.devices if device.name == "listed")
     assert listed.attributes == {"model": DeviceAttribute(string="H200")}
     before = {found.metadata.name: found.metadata.resource_version for found in bed.slices()}
@@ -124,7 +124,7 @@ def test_the_simpler_form_is_found_without_a_wrong_offer_and_a_restart_writes_no
     second = bed.start({NODE: PARTS})
     assert second.published.wait(LIMIT), second.problem
     assert {found.metadata.name: found.metadata.resource_version for found in bed.slices()} == before
-    assert dict(second.tally.writes) == {}
+    assert dict(second.counts.writes) == {}
 
 
 def test_pools_grow_shrink_change_and_go(bed: Bed) -> None:

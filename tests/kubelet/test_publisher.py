@@ -157,7 +157,9 @@ def changed_by_a_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_slices, "prepare", also)
 
 
-def test_what_a_webhook_adds_is_told_once_and_not_fought(start: Start, api: ApiServer, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_webhook_adds_is_told_once_and_not_fought(
+    start: Start, api: ApiServer, client: Client, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed_by_a_webhook(monkeypatch)
     first = start(devices(2))
     first.settle()
@@ -171,7 +173,7 @@ def test_what_a_webhook_adds_is_told_once_and_not_fought(start: Start, api: ApiS
     assert asked(api) == ["PUT"]
     one = stored(api)[0]
     one.spec.devices[0].attributes["v"] = DeviceAttribute(int_=9)
-    Client(api.connection, "by hand").replace(RESOURCE_SLICES, one)
+    client.replace(RESOURCE_SLICES, one)
     wait_for(api, lambda: stored(api)[0].spec.devices[0].attributes["v"].int_ == 0)
 
 
@@ -216,8 +218,8 @@ def test_without_a_feature_the_simpler_form_is_published_and_remembered(
     one.settle()
     assert [device for found in stored(api) for device in found.spec.devices] == expected
     assert one.publisher.lacking == {gate}
-    assert one.publisher.tally.dropped == {gate: 1}
-    assert one.publisher.tally.left_out == len(offered.devices) - len(expected)
+    assert one.publisher.counts.dropped == {gate: 1}
+    assert one.publisher.counts.left_out == len(offered.devices) - len(expected)
     (line,) = told.of("the API server lacks a feature")
     assert line["feature_gate"] == gate
     if dry_runs:
@@ -293,7 +295,7 @@ def test_the_verdict_of_a_policy_takes_no_feature_away(start: Start, api: ApiSer
     told.wait(FAILING)
     assert one.publisher.lacking == frozenset()
     assert denial in one.publisher.problem
-    assert one.publisher.tally.failures == {"refused": 1}
+    assert one.publisher.counts.failures == {"refused": 1}
     fault.release()
     one.publisher.set_devices([broken("a"), Device("b")])
     wait_for(api, lambda: names(api) == ["a", "b"])
@@ -317,7 +319,7 @@ def test_nothing_is_published_beside_another_drivers_slices_until_they_are_gone(
     assert one.publisher.problem == line["error"]
     one.publisher.wake()
     one.publisher.set_devices(devices(3))
-    wait_for(api, lambda: one.publisher.tally.passes >= 2)
+    wait_for(api, lambda: one.publisher.counts.passes >= 2)
     assert writes(api) == []
     assert len(told.of(FAILING)) == 1
     client.delete(RESOURCE_SLICES, "00000-toy.example.com-node-a-x7k2p")
@@ -326,13 +328,13 @@ def test_nothing_is_published_beside_another_drivers_slices_until_they_are_gone(
     assert len(one.publisher.foreign) == 0
 
 
-def test_a_driver_that_takes_our_slice_over_is_told_and_not_fought(start: Start, api: ApiServer, told: Told) -> None:
+def test_a_driver_that_takes_our_slice_over_is_told_and_not_fought(start: Start, api: ApiServer, client: Client, told: Told) -> None:
     one = start(devices(2))
     one.settle()
     (ours,) = stored(api)
     taken = msgspec.structs.replace(ours, spec=msgspec.structs.replace(ours.spec, devices=[Device("minor-0")]))
     before = len(api.requests(path="resourceslices"))
-    Client(api.connection, "another driver").replace(RESOURCE_SLICES, taken)
+    client.replace(RESOURCE_SLICES, taken)
     told.wait(FAILING)
     assert one.publisher.foreign == (ours.metadata.name,)
     assert [line for line in writes(api, before) if not line.startswith("PUT")] == []
@@ -376,7 +378,7 @@ def test_an_instance_that_does_not_lead_asks_nothing_and_follows_when_it_does(st
         assert looks.acquire(timeout=10)
     assert api.requests("GET", "resourceslices\\?limit") == [] or not writes(api)
     assert not writes(api)
-    assert one.publisher.tally.passes == 0
+    assert one.publisher.counts.passes == 0
     leading.set()
     wait_for(api, lambda: names(api) == ["toy-0"])
     assert one.publisher.problem == ""
@@ -423,7 +425,7 @@ def test_without_a_node_object_the_reason_is_told_and_its_arrival_is_enough(star
     node = client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
     wait_for(api, lambda: names(api) == ["toy-0"])
     assert [owner.uid for owner in stored(api)[0].metadata.owner_references] == [node.metadata.uid]
-    assert set(one.publisher.tally.failures) == {"no_node"}
+    assert set(one.publisher.counts.failures) == {"no_node"}
 
 
 # Faults of the API ------------------------------------------------------------------------------------------------
@@ -465,7 +467,7 @@ def test_a_failing_server_is_asked_again_ever_more_rarely_told_once_and_forgiven
     told.wait(WORKING)
     assert len(told.of(FAILING)) == 1
     assert one.publisher.problem == ""
-    assert set(one.publisher.tally.failures) == {kind}
+    assert set(one.publisher.counts.failures) == {kind}
     pauses = clock.waits[:11]
     wish = min(retry_after or 0.0, publisher_module.STANDSTILL)
     least = [max(min(0.2 * 2**number, 5.0), wish) for number in range(11)]
@@ -479,7 +481,7 @@ def test_the_line_in_the_log_is_the_same_state_however_the_error_text_varies(sta
     one = start(devices(1))
     told.wait(WORKING)
     assert ["attempt 0" in line["error"] for line in told.of(FAILING)] == [True]
-    assert one.publisher.tally.failures == {"denied": 4}
+    assert one.publisher.counts.failures == {"denied": 4}
     assert names(api) == ["toy-0"]
 
 
@@ -489,7 +491,7 @@ def test_a_server_without_the_api_is_told_what_it_lacks(start: Start, api: ApiSe
     one = start(devices(1))
     assert told.wait(FAILING)[0]["error"] == f"{text}; resource.k8s.io/v1 needs Kubernetes 1.34 or newer"
     told.wait(WORKING)
-    assert set(one.publisher.tally.failures) == {"error"}
+    assert set(one.publisher.counts.failures) == {"error"}
 
 
 @pytest.mark.parametrize(("status", "reason"), [(409, "Conflict"), (404, "NotFound")])
@@ -602,7 +604,7 @@ def test_an_idle_loop_shows_that_it_lives(start: Start, api: ApiServer, monkeypa
     one.settle()
     wait_for(api, lambda: api.open_watches == 1)
     one.settle()  # after whatever rang at the start
-    passes = one.publisher.tally.passes
+    passes = one.publisher.counts.passes
     turns = threading.Semaphore(0)
     monotonic = one.publisher._clock.monotonic
 
@@ -613,6 +615,5 @@ def test_an_idle_loop_shows_that_it_lives(start: Start, api: ApiServer, monkeypa
     monkeypatch.setattr(one.publisher._clock, "monotonic", counted)
     for _ in range(20):
         assert turns.acquire(timeout=10)
-    assert one.publisher.age() < 5
-    assert one.publisher.tally.passes == passes
-    assert one.publisher.tally.writes == {"create": 1}
+    assert one.publisher.counts.passes == passes
+    assert one.publisher.counts.writes == {"create": 1}

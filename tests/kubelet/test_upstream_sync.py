@@ -282,7 +282,7 @@ def test_case(api: ApiServer, client: Client, name: str) -> None:
     running = Running(api, publisher, own)
     for _ in range(2):  # the second pass finds nothing to do
         running.settle()
-        assert dict(publisher.tally.writes) == _given(create=case.created, replace=case.updated, delete=case.deleted)
+        assert dict(publisher.counts.writes) == _given(create=case.created, replace=case.updated, delete=case.deleted)
     running.stop()
     found = stored(api)
     assert [one.spec.devices for one in found] == list(case.published)

@@ -27,7 +27,7 @@ from dra_driver.daemon.supervisor import STUCK, Loop, Supervisor
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import HostError, JournalError
 from dra_driver.k8s.client import Client
-from dra_driver.kubelet import health_service, publisher, service, sweep
+from dra_driver.kubelet import health_service, publisher, service, slice_features, slice_writer, sweep
 from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 from dra_driver.kubelet._proto import plugin_registration_pb2 as registration_pb2
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_pb2_grpc
@@ -278,8 +278,19 @@ class KubeletPlugin:
             gauge("devices", "devices whose health is watched, by what it is", lambda: _count(board), "health")
             gauge("health_streams", "open streams of device health; the kubelet has one", lambda: self._streams.count if self._streams else 0)
         gauge("leads", "1 while this instance publishes, sweeps and watches health", self.leads)
+        self._describe_publisher()
         restarts = self._supervisor.restarts
         counted("loop_restarts", "loops that failed and were started again", lambda: {(name,): times for name, times in restarts.items()}, "loop")
+
+    def _describe_publisher(self) -> None:
+        gauge, counted, counts = self.metrics.gauge, self.metrics.counted, self.publisher.counts
+        counted("publish_passes", "times that the slices of this node were compared with its devices", lambda: {(): counts.passes})
+        counted("publish_failures", "passes that failed", lambda: {(kind,): counts.failures[kind] for kind in publisher.FAILURES}, "reason")
+        counted("slice_writes", "writes of ResourceSlices", lambda: {(verb,): counts.writes[verb] for verb in slice_writer.VERBS}, "verb")
+        lost, gates = counts.dropped, [feature.gate for feature in slice_features.FEATURES]
+        counted("slice_fields_dropped", "features that the API server lacks", lambda: {(one,): lost[one] for one in gates}, "feature_gate")
+        gauge("devices_left_out", "devices that are not offered for want of a feature of the API server", lambda: counts.left_out)
+        gauge("foreign_slices", "ResourceSlices of our driver's name on this node that are not ours", lambda: len(self.publisher.foreign))
 
     def _slices_problem(self) -> str:
         if self.presence.stranger or (self._lease is not None and not self._lease.held):

@@ -29,7 +29,7 @@ from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSli
 from dra_driver.k8s.reflector import SILENCE, Reflector
 from dra_driver.kubelet import slice_rules, slices
 from dra_driver.kubelet.slice_features import Pool
-from dra_driver.kubelet.slice_writer import NotLeadingError, SliceWriter, Tally
+from dra_driver.kubelet.slice_writer import Counts, NotLeadingError, SliceWriter
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ CALM = 10.0  # seconds without a pass after which that is forgotten
 RESYNC = 300.0  # seconds after which a pass is made without a bell
 STANDSTILL = 60.0  # the same while only somebody else can help: foreign slices, content that is refused
 FOLLOW = 1.0  # seconds between looks at the lease while another instance leads
-TURN = 30.0  # seconds after which an idle loop turns, to show that it lives
+TURN = 30.0  # seconds after which an idle loop looks at its stop event, to show that it lives
 QUIET_RACES = 5  # passes in a row that lose against another writer before that is called a failure
 
 _KINDS: Sequence[tuple[type[DraError], str]] = (
@@ -51,12 +51,15 @@ _KINDS: Sequence[tuple[type[DraError], str]] = (
     (InstanceConflictError, "foreign"),
     (HostError, "no_node"),
 )
+FAILURES = (*dict.fromkeys(kind for _, kind in _KINDS), "error")
+"""What a pass fails for, as in `Counts.failures`."""
 
 
 class Publisher:
     """Publishes pools of `driver`, all of them devices of `node`. Nothing is written before the first `set_devices` or `set_pools`.
 
-    `leads` tells whether this instance is the one that publishes. `published` is set once a pass has found or made everything right.
+    `published` is set once a pass has found or made everything right. While `leads` says no another instance publishes; it is asked again every
+    second, or when `wake` is called.
     """
 
     def __init__(self, client: Client, *, driver: str, node: str, clock: Clock | None = None, leads: Callable[[], bool] = lambda: True) -> None:
@@ -68,7 +71,7 @@ class Publisher:
         self._pools: Mapping[str, Pool] | None = None
         self._writer = SliceWriter(client, driver=driver, node=node, leads=leads)
         self._trouble = Trouble(log, "slices cannot be published, will be tried again", "slices can be published again", node=node)
-        self._turned = self._last_pass = self._clock.monotonic()
+        self._last_pass = self._clock.monotonic()
         self._pause, self._gap, self._races = FIRST_PAUSE, BURST_GAP, 0
         self._leading = True
         self.published = threading.Event()
@@ -89,13 +92,9 @@ class Publisher:
         return self._writer.lacking
 
     @property
-    def tally(self) -> Tally:
-        """Counts for metrics."""
-        return self._writer.tally
-
-    def age(self) -> float:
-        """Seconds since the loop last turned, for /healthz: half a minute when idle, longer only in a pass."""
-        return self._clock.monotonic() - self._turned
+    def counts(self) -> Counts:
+        """For metrics."""
+        return self._writer.counts
 
     def set_devices(self, devices: Sequence[Device]) -> None:
         """As `set_pools` with one pool that is called like the node."""
@@ -126,8 +125,7 @@ class Publisher:
         self._bell.set()  # also after a failure that ended this loop: what rang before it is not forgotten
         due = self._clock.monotonic()
         while not stop.is_set():
-            self._turned = self._clock.monotonic()
-            rang = self._bell.wait(min(TURN, max(0.0, due - self._turned)))
+            rang = self._bell.wait(min(TURN, max(0.0, due - self._clock.monotonic())))
             if stop.is_set() or not (rang or self._clock.monotonic() >= due):
                 continue
             self._bell.clear()
@@ -168,7 +166,7 @@ class Publisher:
 
     def _failed(self, error: DraError, stop: threading.Event) -> tuple[float, float]:
         kind = next((name for known, name in _KINDS if isinstance(error, known)), "error")
-        self._writer.tally.failures[kind] += 1
+        self._writer.counts.failures[kind] += 1
         if kind == "conflict" and self._races < QUIET_RACES:
             self._races += 1
             self._bell.set()

@@ -26,11 +26,12 @@ from dra_driver.kubelet.slice_features import Pool
 log = logging.getLogger(__name__)
 
 CALL_DEADLINE = 10.0
+VERBS = ("create", "replace", "delete")  # of `Counts.writes`
 
 
 @dataclass
-class Tally:
-    """Counts since the start, for metrics; `left_out` are the devices that are not offered now, for want of features of the API server."""
+class Counts:
+    """Since the start, for metrics; `left_out` are the devices that are not offered now, for want of features of the API server."""
 
     passes: int = 0
     failures: Counter[str] = field(default_factory=Counter)
@@ -47,7 +48,7 @@ class SliceWriter:
     """The slices of `driver` on `node`. `lacking` are the feature gates that the API server was found to lack, `foreign` names of others' slices."""
 
     def __init__(self, client: Client, *, driver: str, node: str, leads: Callable[[], bool]) -> None:
-        self.tally = Tally()
+        self.counts = Counts()
         self.lacking: frozenset[str] = frozenset()
         self.foreign: tuple[str, ...] = ()
         self.selector = f"spec.driver={driver},spec.nodeName={node}"
@@ -67,7 +68,7 @@ class SliceWriter:
         Raises InstanceConflictError where another driver's slices are on this node, HostError without a Node object, NotLeadingError, and ApiError.
         """
         self._lead()
-        self.tally.passes += 1
+        self.counts.passes += 1
         found = slices.sort_out(self._driver, self._listed(), {name: {one.name for one in pool.devices} for name, pool in pools.items()})
         self.foreign = tuple(sorted(one.metadata.name for one in found.foreign))
         if self.foreign:
@@ -80,7 +81,7 @@ class SliceWriter:
         self._present = bool(found.ours)
         self._proved = self._proved.union(*(slice_features.used(one.spec) for group in found.ours.values() for one in group))
         reached = [self._reach(name, pools.get(name), found.ours.get(name, ())) for name in sorted({*pools, *found.ours})]
-        self.tally.left_out = sum(len(pool.devices) - len(slice_features.simplified(pool, self.lacking).devices) for pool in pools.values())
+        self.counts.left_out = sum(len(pool.devices) - len(slice_features.simplified(pool, self.lacking).devices) for pool in pools.values())
         return all(reached)
 
     def _listed(self) -> Sequence[ResourceSlice]:
@@ -184,7 +185,7 @@ class SliceWriter:
 
     def _lack(self, gates: Collection[str], why: str) -> None:
         for gate in sorted(gates):
-            self.tally.dropped[gate] += 1
+            self.counts.dropped[gate] += 1
             log.warning("the API server lacks a feature, publishing in a simpler form", extra={"feature_gate": gate, "reason": why})
         self.lacking |= frozenset(gates)
         self._proved -= frozenset(gates)
@@ -200,7 +201,7 @@ class SliceWriter:
         meta = one.metadata
         with contextlib.suppress(ApiNotFoundError):
             self._client.delete(RESOURCE_SLICES, meta.name, uid=meta.uid, resource_version=meta.resource_version, deadline=CALL_DEADLINE)
-        self.tally.writes["delete"] += 1
+        self.counts.writes["delete"] += 1
 
     def _write(self, verb: str, one: ResourceSlice) -> bool:
         """False when the API server refused or dropped a feature."""
@@ -211,7 +212,7 @@ class SliceWriter:
         except ApiInvalidError as error:
             self._blame(one, error)
             return False
-        self.tally.writes[verb] += 1
+        self.counts.writes[verb] += 1
         name = stored.metadata.name
         self._met.add(name)
         self._written[name] = stored.metadata.resource_version
