@@ -30,7 +30,7 @@ PROCESSES.set_forkserver_preload(["tests.kubelet.crashing"])
 
 SPEC = ["write cdi", "rename cdi"]
 # Written, not there, made with the directory above it, written again.
-TOLD = ["write metadata", *3 * ["mkdir metadata"], "write metadata", "rename metadata"]
+TOLD = ["write metadata", *2 * ["mkdir metadata"], "write metadata", "rename metadata"]
 BACK = ["commit", "write settings", "write settings", "remove cdi", "commit"]
 STEPS = {
     # what is done: the steps that it takes

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     """Makes the file have this content and be readable by everybody; a directory that is missing is made. OSError, and then nothing is left over.
 
     Not flushed to the disk: what we write so is compared at every start, and written again where a power failure took it.
     """
-    temporary = f"{path.parent}/.{path.name}.{os.getpid()}.tmp"  # hidden, and with a suffix that no reader looks for
+    directory, name = os.path.split(path)
+    temporary = f"{directory}/.{name}.{os.getpid()}.tmp"  # hidden, and with a suffix that no reader looks for
     try:
         descriptor = _create(temporary)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
         descriptor = _create(temporary)
     try:
         with os.fdopen(descriptor, "wb") as file:

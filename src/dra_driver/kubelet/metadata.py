@@ -118,9 +118,9 @@ class MetadataFiles:
         devices = []
         written = False
         for file in files_for(self._driver, claim, pod_claim, plan):
-            path = self._directory / claim.uid / f"{file.request}.json"
+            path = f"{self._directory}/{claim.uid}/{file.request}.json"
             written |= _ensure(claim, path, file)
-            mount = Mount(str(path), file.container_path, ("ro", "bind"))
+            mount = Mount(path, file.container_path, ("ro", "bind"))
             devices.append(CdiDevice(cdi_device_name(claim, file.request), ContainerEdits(mounts=(mount,))))
         return tuple(devices), written
 
@@ -136,14 +136,14 @@ class MetadataFiles:
             raise HostError(f"claim {claim}: device metadata {directory}: {error.strerror}") from error
 
 
-def _ensure(claim: ClaimKey, path: Path, file: MetadataFile) -> bool:
-    try:
-        before = path.read_bytes()
+def _ensure(claim: ClaimKey, path: str, file: MetadataFile) -> bool:
+    generation = 0
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with open(path, "rb") as existing:  # noqa: PTH123  (on the way of every prepare)
+            before = existing.read()
         generation = msgspec.json.decode(before.partition(b"\n")[0], type=_DeviceMetadata).metadata.generation
-    except (OSError, msgspec.MsgspecError):
-        before, generation = b"", 0
-    if before == file.content(generation):
-        return False
+        if before == file.content(generation):
+            return False
     try:
         replace_file(path, file.content(generation + 1))
     except OSError as error:
