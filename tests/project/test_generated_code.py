@@ -34,6 +34,7 @@ def test_generated_grpc_code_equals_a_new_generation(tmp_path: Path, monkeypatch
         ("dra_v1beta1_pb2", "k8s.io.kubelet.pkg.apis.dra.v1beta1", "DRAPlugin", ["NodePrepareResources", "NodeUnprepareResources"]),
         ("dra_health_v1_pb2", "v1", "DRAResourceHealth", ["NodeWatchResources"]),
         ("dra_health_v1alpha1_pb2", "v1alpha1", "DRAResourceHealth", ["NodeWatchResources"]),
+        ("pod_resources_v1_pb2", "v1", "PodResourcesLister", ["List"]),
         ("plugin_registration_pb2", "pluginregistration", "Registration", ["GetInfo", "NotifyRegistrationStatus"]),
     ],
 )
@@ -93,3 +94,19 @@ def test_field_numbers_of_registration_are_the_kubelets() -> None:
         "plugin_registered": 1,
         "error": 2,
     }
+
+
+POD_RESOURCES_FIELDS = {
+    "ListPodResourcesResponse": {"pod_resources": 1},
+    "PodResources": {"name": 1, "namespace": 2, "containers": 3},
+    "ContainerResources": {"name": 1, "dynamic_resources": 5},
+    "DynamicResource": {"claim_name": 2, "claim_namespace": 3, "claim_resources": 4},
+    "ClaimResource": {"cdi_devices": 1, "driver_name": 2, "pool_name": 3, "device_name": 4, "share_id": 5},
+    "CDIDevice": {"name": 1},
+}
+
+
+@pytest.mark.parametrize("message", POD_RESOURCES_FIELDS)
+def test_field_numbers_of_pod_resources_are_the_kubelets(message: str) -> None:
+    descriptor = importlib.import_module("dra_driver.kubelet._proto.pod_resources_v1_pb2").DESCRIPTOR
+    assert {field.name: field.number for field in descriptor.message_types_by_name[message].fields} == POD_RESOURCES_FIELDS[message]
