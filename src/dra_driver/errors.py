@@ -4,6 +4,7 @@
 
     DraError                      retryable = False unless said otherwise
     ├── SettingsError             the process: a flag, variable or file is wrong; exit status 2
+    ├── StoppedError              the process: it is to end before it has started; exit status 0
     ├── HostError                 the process: a directory, socket or library of this host cannot be used
     │   ├── HostNotReadyError     retryable: it is not there yet, such as a driver that is being installed
     │   └── InstanceConflictError another live instance or driver holds our place
@@ -44,6 +45,10 @@ class DraError(Exception):
 
 class SettingsError(DraError):
     """A flag, environment variable or configuration file is wrong."""
+
+
+class StoppedError(DraError):
+    """The process was told to end while it waited for something to start with."""
 
 
 class HostError(DraError):

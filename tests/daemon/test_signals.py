@@ -20,6 +20,15 @@ def test_a_signal_of_the_process_ends_the_wait(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
+def test_waiting_within_a_time_tells_whether_a_signal_came_and_leaves_it_for_the_wait() -> None:
+    with EndSignals() as end:
+        assert not end.within(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert end.within(30)
+        assert end.within(30)
+        assert end.wait() is signal.SIGTERM
+
+
 def test_a_signal_that_another_thread_gets_ends_the_wait_too() -> None:
     release = threading.Event()
     other = threading.Thread(target=release.wait)

@@ -131,7 +131,7 @@ def test_the_driver_root_is_mounted_where_the_program_looks_for_it(helm: Helm, v
     volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
     seen = {mount["mountPath"]: volumes[mount["name"]] for mount in pod["containers"][0]["volumeMounts"]}
     assert str(settings.driver_root) == seen[str(settings.driver_root_mount)] == root
-    for path in (settings.plugin_dir, settings.registry_dir, settings.cdi_dir):
+    for path in (settings.plugin_dir, settings.registry_dir, settings.cdi_dir, settings.pod_resources_socket.parent):
         assert seen[str(path)] == str(path), "kubelet and container runtime see these at the same path"
     assert ("/dev" in seen) is not any("simulated" in value for value in values)
 

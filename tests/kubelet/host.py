@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dra_driver.daemon.clock import Clock
@@ -10,16 +11,19 @@ from dra_driver.errors import DraError
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import Caller, ClaimKeeper, Prepared
-from dra_driver.kubelet.database import Database
 from dra_driver.kubelet.journal import ClaimKey, Journal
 from dra_driver.kubelet.observer import Observer
+from dra_driver.kubelet.quarantine import open_journal
+from dra_driver.kubelet.rebuild import Rebuild
 from tests.kubelet.toy import ToyDriver
 
 
 class Host:
     """One node's claim keeper with all its parts; `restart` is a new process on the same directories."""
 
-    def __init__(self, client: Client, directory: Path, driver: ToyDriver | None = None, *, restore: bool = True) -> None:
+    def __init__(
+        self, client: Client, directory: Path, driver: ToyDriver | None = None, *, restore: bool = True, pod_resources: Path | None = None
+    ) -> None:
         self.client = client
         self.directory = directory
         self.driver = driver or ToyDriver()
@@ -29,10 +33,13 @@ class Host:
         self.boot_id = "boot-1"
         self.clock: Clock | None = None
         self.observer = Observer()
+        self.alone = True
+        self.pod_resources = pod_resources
+        self.pause: Callable[[float], bool] = lambda seconds: True  # a start does not wait for the API server
         self.restart(restore=restore)
 
     def restart(self, *, restore: bool = True) -> None:
-        self.database = Database(self.directory / "state.db")
+        self.database = open_journal(self.directory / "state.db", alone=lambda: self.alone, observer=self.observer)
         self.journal = Journal(self.database, boot_id=self.boot_id, related=self.driver.related)
         self.turns = Turns(self.directory / "claims.lock")
         self.cdi = CdiFiles(self.directory / "cdi", driver=self.driver.name, kind=self.driver.cdi_kind)
@@ -46,6 +53,12 @@ class Host:
             clock=self.clock,
             observer=self.observer,
         )
+        self.rebuild = Rebuild(self.driver, self.client, self.journal, self.cdi, self.turns, pod_resources=self.pod_resources, observer=self.observer)
+        try:
+            self.rebuild.run(self.pause)
+        except BaseException:
+            self.close()
+            raise
         if restore:
             self.keeper.restore()
 

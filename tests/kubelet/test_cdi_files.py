@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dra_driver.errors import ClaimError, HostError
-from dra_driver.k8s.objects.resource import DeviceRequestAllocationResult
+from dra_driver.k8s.objects.resource import DeviceAllocationResult, DeviceRequestAllocationResult
 from dra_driver.kubelet.cdi import ContainerEdits, DeviceNode, NetDevice
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.driver import Plan, PlannedDevice
-from dra_driver.kubelet.journal import ClaimKey
+from dra_driver.kubelet.journal import ChangeRecord, ClaimKey, Entry, HeldDevice
 
 CLAIM = ClaimKey("ns", "training", "8f1c-uid")
 DRIVER, KIND = "gpu.example.com", "k8s.gpu.example.com/claim"
@@ -51,6 +51,7 @@ def test_the_file_is_a_cdi_spec_that_names_its_claim(files: CdiFiles) -> None:
             "resource.kubernetes.io/driver": DRIVER,
             "resource.kubernetes.io/claim": "ns/training",
             "resource.kubernetes.io/claim-uid": "8f1c-uid",
+            "resource.kubernetes.io/claim-held": '{"devices":[{"pool":"node-a","device":"gpu-0","uuid":"GPU-0","request":"gpu"}]}',
         },
         "devices": [
             {"name": "8f1c-uid-gpu-0", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu0", "type": "c", "major": 195, "minor": 0}]}},
@@ -173,6 +174,44 @@ def test_our_files_are_recognised_by_their_annotations_and_all_others_are_passed
     )
     (tmp_path / "cdi" / "nvidia.yaml").write_text("kind: nvidia.com/gpu")
     assert list(files.claims()) == [CLAIM]
+
+
+def test_a_file_tells_what_its_claim_holds(files: CdiFiles) -> None:
+    changes = (ChangeRecord("mode", "fast", "eco"),)
+    files.ensure(CLAIM, plan(share_id="s1"), changes=changes, pod_claim="gpu")
+    (entry,) = files.entries()
+    result = plan(share_id="s1").devices[0].result
+    held = (HeldDevice("node-a", "gpu-0", "GPU-0", "s1"),)
+    assert entry == Entry(CLAIM, DeviceAllocationResult(results=[result]), held, changes, pod_claim="gpu")
+    assert not files.ensure(CLAIM, plan(share_id="s1"), changes=changes, pod_claim="gpu")
+    assert files.ensure(CLAIM, plan(share_id="s1"), pod_claim="gpu")
+    assert files.ensure(CLAIM, plan(share_id="s1"))
+
+
+@pytest.mark.parametrize("told", ["{", '{"devices": "all"}', ""])
+def test_a_file_that_notes_what_is_held_in_another_form_still_names_its_claim(files: CdiFiles, told: str) -> None:
+    files.ensure(CLAIM, plan())
+    spec = json.loads(files.path(CLAIM).read_text())
+    spec["annotations"]["resource.kubernetes.io/claim-held"] = told
+    files.path(CLAIM).write_text(json.dumps(spec))
+    assert list(files.entries()) == [Entry(CLAIM, DeviceAllocationResult(), ())]
+
+
+@pytest.mark.parametrize("uid", ["", "a b", "..", "other"])
+def test_a_file_whose_name_is_not_that_of_its_claim_is_passed_over(files: CdiFiles, uid: str) -> None:
+    files.ensure(CLAIM, plan())
+    path = files.path(CLAIM)
+    content = path.read_text().replace(f'"{CLAIM.uid}"', f'"{uid}"')
+    path.with_name(path.name.replace(CLAIM.uid, uid if uid != "other" else "copy")).write_text(content)
+    assert list(files.claims()) == [CLAIM]
+
+
+@pytest.mark.parametrize("share_id", [None, "s1"])
+def test_a_device_name_tells_the_uid_of_its_claim(files: CdiFiles, share_id: str | None) -> None:
+    ((name,),) = files.device_ids(CLAIM, plan(share_id=share_id))
+    assert files.claim_uid(name, "gpu-0", share_id) == CLAIM.uid
+    assert files.claim_uid(name, "gpu-1", share_id) == ""
+    assert files.claim_uid(name.replace("k8s.", "other."), "gpu-0", share_id) == ""
 
 
 @pytest.mark.parametrize("uid", ["", ".", "..", "../../etc/passwd", "a/b", "a\n"])

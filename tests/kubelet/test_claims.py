@@ -44,6 +44,14 @@ def test_preparing_again_gives_the_same_answer_also_after_a_restart(host: Host, 
     assert host.held() == {claim.uid: ["toy-0"]}
 
 
+def test_preparing_again_writes_nothing_whatever_the_order_of_the_devices(host: Host, client: Client) -> None:
+    claim = allocated(client, "c", result("toy-3"), result("toy-0", "more"), result("toy-1", "most"))
+    host.prepare(claim)
+    revision = host.journal.entries()[0].revision
+    assert devices(host.prepare(claim)) == ["toy-3", "toy-0", "toy-1"]
+    assert host.journal.entries()[0].revision == revision
+
+
 def test_preparing_again_repairs_a_lost_cdi_spec(host: Host, client: Client) -> None:
     claim = allocated(client, "c", result("toy-0"))
     host.prepare(claim)

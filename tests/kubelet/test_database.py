@@ -13,6 +13,7 @@ import pytest
 from dra_driver.errors import JournalDamagedError, JournalError
 from dra_driver.kubelet.database import OLDEST_READER, SCHEMA_VERSION, Database
 from dra_driver.kubelet.journal import Journal
+from tests.kubelet import damage
 
 FIRST_SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -44,7 +45,7 @@ def put(key: str, value: int = 1) -> Callable[[sqlite3.Connection], int]:
 
 def keys(database: Database) -> set[str]:
     with database.reading() as connection:
-        return {key for (key,) in connection.execute("SELECT key FROM meta")} - {"schema", "oldest_reader"}
+        return {key for (key,) in connection.execute("SELECT key FROM meta")} - {"schema", "oldest_reader", "incomplete"}
 
 
 def test_every_commit_is_synced_to_the_disk(database: Database) -> None:
@@ -188,31 +189,17 @@ def test_a_newer_file_that_this_version_can_use_is_used_and_keeps_what_the_newer
     with closing(Database(path)) as database:
         assert Journal(database).entries() == []
         with database.reading() as connection:
-            assert dict(connection.execute("SELECT key, value FROM meta")) == {"schema": SCHEMA_VERSION + 1, "oldest_reader": OLDEST_READER}
+            assert dict(connection.execute("SELECT key, value FROM meta")) == {
+                "schema": SCHEMA_VERSION + 1,
+                "oldest_reader": OLDEST_READER,
+                "incomplete": 1,
+            }
 
 
-def damage_nothing(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def damage_header(path: Path) -> None:
-    path.write_bytes(b"not a database, but long enough to be looked at" * 10)
-
-
-def damage_tail(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-4096])
-
-
-def damage_page(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[4096:8192] = b"\xff" * 4096
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("damage", [damage_header, damage_tail, damage_page])
-def test_damage_is_an_error_of_its_own_that_names_the_file(path: Path, damage) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+@pytest.mark.parametrize("hurt", [damage.header, damage.tail, damage.page, damage.orphaned_row, damage.index])
+def test_damage_is_an_error_of_its_own_that_names_the_file(path: Path, hurt: Callable[[Path], None]) -> None:
     Database(path).close()
-    damage(path)
+    hurt(path)
     with pytest.raises(JournalDamagedError, match=r"state\.db: "):
         Database(path)
 
@@ -230,8 +217,10 @@ def test_a_row_that_cannot_be_decoded_is_damage(path: Path) -> None:
                 "INSERT INTO claims (uid, namespace, name, allocation, boot_id, prepared_at) VALUES (1,'','','{',0,0)"
             )
         )
+        assert database.damage == ""
         with pytest.raises(JournalDamagedError, match="a row cannot be read"):
             Journal(database).entries()
+        assert "a row cannot be read" in database.damage
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_that_names_the_file(tmp_path: Path) -> None:

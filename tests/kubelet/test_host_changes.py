@@ -122,7 +122,11 @@ def test_preparing_again_makes_a_setting_that_somebody_has_changed(host_with_mod
     assert host.settings() == {}, "what was there before the first prepare"
 
 
-def test_after_a_reboot_the_next_prepare_does_all_work_again(host_with_modes: Host, client: Client) -> None:
+@pytest.mark.parametrize("boot_id", ["boot-2", ""])
+def test_after_a_reboot_the_next_prepare_does_all_work_again(
+    host_with_modes: Host, client: Client, boot_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     host = host_with_modes
     claim = allocated(client, "c", result("toy-0"))
     first = host.prepare(claim)
@@ -130,12 +134,16 @@ def test_after_a_reboot_the_next_prepare_does_all_work_again(host_with_modes: Ho
     for path in host.driver.settings_directory.iterdir():
         path.unlink()  # settings are lost in a reboot
     host.cdi.path(claim).unlink()  # and so is /run
-    host.boot_id = "boot-2"
+    host.boot_id = boot_id
     host.restart()
+    (told,) = [record for record in caplog.records if "claims were prepared in an earlier boot" in record.message]
+    assert vars(told)["claims"] == 1
+    revision = host.journal.entries()[0].revision
     assert host.prepare(claim) == first
+    assert host.journal.entries()[0].revision != revision
     assert host.settings() == {"mode": "fast", "power": "high"}
     assert host.specs() == {claim.uid}
-    assert host.journal.entries()[0].boot_id == "boot-2"
+    assert host.journal.entries()[0].boot_id == boot_id
     host.unprepare(claim)
     assert host.settings() == {}
 

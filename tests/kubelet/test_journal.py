@@ -7,8 +7,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dra_driver.errors import ClaimRetryError, DeviceHeldError, JournalError
@@ -201,3 +203,59 @@ def test_what_is_read_is_of_one_moment(journal: Journal, path: Path) -> None:
         found = journal.entries() or journal.entries()
         assert written
         assert [[held.device for held in one.devices] for one in found] == [["a", "b"]]
+
+
+def test_a_claim_that_has_its_devices_already_is_written_whatever_others_have(journal: Journal) -> None:
+    assert journal.adopt(entry("1", "a", changes=(ChangeRecord("mode", "fast", "eco"),))) is None
+    assert journal.adopt(entry("2", "b")) is None
+    doubly = journal.adopt(entry("3", "a", "c", changes=(ChangeRecord("mode", "slow", "eco"),)))
+    assert isinstance(doubly, DeviceHeldError)
+    assert doubly.holder == "ns/claim-1"
+    assert [one.claim.uid for one in journal.entries()] == ["1", "2", "3"]
+    assert list(journal.reserve([entry("4", "a"), entry("5", "c"), entry("6", "d")])) == ["4", "5"]
+    journal.release(["1"])
+    assert list(journal.reserve([entry("4", "a")])) == ["4"], "the other one still has it"
+    journal.release(["3"])
+    assert journal.reserve([entry("4", "a"), entry("5", "c")]) == {}
+
+
+def test_a_claim_that_has_a_device_under_two_names_already_holds_it(journal: Journal) -> None:
+    both = entry("1", "a", "alias")
+    both = replace(both, devices=tuple(msgspec.structs.replace(held, uuid="GPU-a") for held in both.devices))
+    assert journal.adopt(both) is None
+    assert [held.device for held in journal.entries()[0].devices] == ["a", "alias"]
+    assert list(journal.reserve([entry("2", "a")])) == ["2"]
+
+
+def test_a_device_whose_uuid_is_not_known_is_held_by_its_name(journal: Journal) -> None:
+    unknown = entry("1", "a")
+    unknown = replace(unknown, devices=tuple(msgspec.structs.replace(held, uuid=held.by_name) for held in unknown.devices))
+    assert journal.adopt(unknown) is None
+    assert list(journal.reserve([entry("2", "a"), entry("3", "b"), entry("4", "a", admin=True)])) == ["2"]
+
+
+def test_a_claim_without_a_uid_has_a_key_that_no_uid_equals() -> None:
+    claim = ClaimKey.without_uid("ns", "c")
+    assert (claim.uid, claim.has_uid, str(claim)) == ("pod-resources/ns/c", False, "ns/c (UID not known)")
+    assert ClaimKey("ns", "c", "9f7c").has_uid
+
+
+@pytest.mark.parametrize(("boot_id", "same"), [("boot-1", True), ("boot-2", False), ("", False)])
+def test_what_was_done_in_another_boot_or_in_one_that_is_not_known_is_not_there_any_more(database: Database, boot_id: str, same: bool) -> None:
+    for before in ("boot-1", ""):
+        Journal(database, boot_id=before).reserve([entry("1", "a")])
+        journal = Journal(database, boot_id=boot_id)
+        row = journal.find("1")
+        assert row is not None
+        assert journal.is_of_this_boot(row) is (same and bool(before))
+        assert journal.has(entry("1", "a"), row) is (same and bool(before))
+
+
+def test_a_new_journal_is_incomplete_until_somebody_says_that_it_is_not(path: Path) -> None:
+    with closing(Database(path)) as database:
+        assert Journal(database).is_incomplete()
+    with closing(Database(path)) as database:
+        assert Journal(database).is_incomplete()
+        Journal(database).complete()
+    with closing(Database(path)) as database:
+        assert not Journal(database).is_incomplete()

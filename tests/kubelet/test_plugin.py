@@ -12,17 +12,20 @@ from typing import Any
 
 import pytest
 
-from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError, JournalError
+from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError, JournalError, StoppedError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, DeviceCapacity, ResourceSlice
 from dra_driver.kubelet import server, service, slices
-from dra_driver.kubelet.journal import Journal
+from dra_driver.kubelet.journal import ClaimKey, Journal
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
 from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.kubelet.plugin import ClaimReference, DraPlugin
 from dra_driver.sandbox.kubelet.stand_in import StandInKubelet
+from tests.kubelet import damage
+from tests.kubelet.pod_resources_double import PodResourcesDouble, prepared
+from tests.kubelet.test_presence import until
 from tests.kubelet.toy import DRIVER, NODE, ToyDriver, allocated, result
 
 
@@ -35,23 +38,27 @@ def kubelet(client: Client, short: Path) -> Iterator[StandInKubelet]:
 
 
 def paths(short: Path) -> PluginPaths:
-    return PluginPaths(short / "plugins" / DRIVER, short / "plugins_registry", short / "cdi")
+    return PluginPaths(short / "plugins" / DRIVER, short / "plugins_registry", short / "cdi", short / "pod-resources.sock")
 
 
 @pytest.fixture
 def start(client: Client, api: ApiServer, short: Path) -> Iterator[Callable[..., KubeletPlugin]]:
     started: list[KubeletPlugin] = []
+    clients: list[Client] = []
 
-    def begin(versions: tuple[str, ...] = service.VERSIONS, devices: int = 8) -> KubeletPlugin:
-        plugin = KubeletPlugin(ToyDriver(), Client(api.connection, "plugin"), node=NODE, paths=paths(short), versions=versions)
+    def begin(versions: tuple[str, ...] = service.VERSIONS, devices: int = 8, pause: Callable[[float], bool] = lambda seconds: True) -> KubeletPlugin:
+        clients.append(Client(api.connection, "plugin"))
+        plugin = KubeletPlugin(ToyDriver(), clients[-1], node=NODE, paths=paths(short), versions=versions)
         plugin.publisher.set_devices([Device(name=f"toy-{number}") for number in range(devices)])
-        plugin.start()
+        plugin.start(pause)
         started.append(plugin)
         return plugin
 
     yield begin
     for plugin in started:
         plugin.stop()
+    for one in clients:
+        one.close()
 
 
 def wait_slices(client: Client, condition: Callable[[list[ResourceSlice]], bool]) -> list[ResourceSlice]:
@@ -267,6 +274,106 @@ def test_a_start_repairs_cdi_specs_before_it_registers(start: Start, client: Cli
     spec.unlink()
     start()
     assert spec.exists()
+
+
+@pytest.fixture
+def lost(start: Start, kubelet: StandInKubelet, client: Client, short: Path, pod_resources: PodResourcesDouble) -> list[ClaimKey]:
+    """Two claims were prepared; then the journal was damaged, and the CDI spec of the second one was lost as well."""
+    plugin = start()
+    assert kubelet.wait_registered(DRIVER)
+    claims = [allocated(client, f"c{number}", result(f"toy-{number}")) for number in range(2)]
+    kubelet.registry.plugin(DRIVER).prepare([ClaimReference(one.namespace, one.name, one.uid) for one in claims])
+    plugin.stop()
+    damage.header(paths(short).plugin / "state.db")
+    (paths(short).cdi / f"k8s.toy.example.com-claim_{claims[1].uid}.json").unlink()
+    pod_resources.add_pod("pod", [prepared("c1", "toy-1")])
+    return claims
+
+
+@pytest.fixture
+def pod_resources(short: Path) -> Iterator[PodResourcesDouble]:
+    one = PodResourcesDouble(short / "pod-resources.sock")
+    yield one
+    one.stop()
+
+
+def test_a_journal_that_was_lost_is_rebuilt_before_the_driver_serves(
+    start: Start, lost: list[ClaimKey], kubelet: StandInKubelet, client: Client
+) -> None:
+    start()
+    assert kubelet.wait_registered(DRIVER)
+    plugin = kubelet.registry.plugin(DRIVER)
+    for number, claim in enumerate(lost):
+        (device,) = plugin.prepare([ClaimReference(claim.namespace, claim.name, claim.uid)])[claim.uid]
+        assert device.device == f"toy-{number}"
+    plugin.unprepare([ClaimReference(claim.namespace, claim.name, claim.uid) for claim in lost])
+    other = allocated(client, "other", result("toy-1"))
+    assert plugin.prepare([ClaimReference(other.namespace, other.name, other.uid)])[other.uid]
+
+
+def test_a_start_serves_and_registers_nothing_while_the_journal_cannot_be_rebuilt(
+    start: Start, lost: list[ClaimKey], api: ApiServer, kubelet: StandInKubelet, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_driver.kubelet.rebuild.CALL_DEADLINE", 0.0)
+    fault = api.fail("GET", "resourceclaims", status=403, reason="Forbidden", times=3)
+    sockets: list[Path] = []
+
+    def pause(seconds: float) -> bool:
+        sockets.extend(path for directory in (paths(short).plugin, paths(short).registry) for path in directory.glob("*.sock"))
+        return fault.hits == 2
+
+    with pytest.raises(StoppedError, match="the API server does not tell of a claim"):
+        start(pause=pause)
+    assert fault.hits == 2
+    start(pause=pause)
+    assert sockets == []
+    assert kubelet.wait_registered(DRIVER)
+
+
+def test_a_journal_that_turns_out_damaged_asks_for_a_restart_and_that_makes_it_good(
+    start: Start, kubelet: StandInKubelet, client: Client, short: Path
+) -> None:
+    plugin = start()
+    assert kubelet.wait_registered(DRIVER)
+    claim = allocated(client, "c", result("toy-0"))
+    kubelet.registry.plugin(DRIVER).prepare([ClaimReference(claim.namespace, claim.name, claim.uid)])
+    assert plugin.probes.health().good
+    damage.row(paths(short).plugin / "state.db")
+    spec = paths(short).cdi / f"k8s.toy.example.com-claim_{claim.uid}.json"
+    spec.rename(spec.with_suffix(".hidden"))  # so that the journal is read
+    until(lambda: not plugin.probes.health().good)
+    assert "journal: journal" in plugin.probes.health().text
+    spec.with_suffix(".hidden").rename(spec)
+    plugin.stop()
+    plugin = start()
+    assert plugin.probes.health().good
+    assert kubelet.wait_registered(DRIVER)
+    kubelet.registry.plugin(DRIVER).unprepare([ClaimReference(claim.namespace, claim.name, claim.uid)])
+    assert not spec.exists()
+
+
+@pytest.mark.parametrize("how", [damage.row, damage.orphaned_row, damage.loss])
+def test_an_instance_that_starts_beside_another_one_leaves_a_journal_alone_that_is_damaged_or_missing(
+    client: Client, api: ApiServer, kubelet: StandInKubelet, short: Path, how: Callable[[Path], None]
+) -> None:
+    clients = [Client(api.connection, "plugin") for _ in range(2)]
+    old, new = (
+        KubeletPlugin(ToyDriver(), one, node=NODE, paths=paths(short), instance=f"{number}" * 8) for number, one in enumerate(clients, start=1)
+    )
+    old.start()
+    journal = paths(short).plugin / "state.db"
+    how(journal)
+    before = journal.read_bytes() if journal.exists() else None
+    with pytest.raises(JournalError, match=r"another instance .*; stop all instances"):
+        new.start(lambda seconds: True)
+    assert (journal.read_bytes() if journal.exists() else None) == before
+    assert not list(paths(short).plugin.glob("*damaged*"))
+    old.stop()
+    new.start(lambda seconds: True)
+    assert len(list(paths(short).plugin.glob("state.db.damaged-*Z"))) == (0 if how is damage.loss else 1)
+    new.stop()
+    for one in clients:
+        one.close()
 
 
 def test_the_registrar_appears_last_and_goes_first(start: Start, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_a_running_plugin_is_ready_and_alive(start: Start, kubelet: StandInKubel
     plugin = start()
     until(lambda: plugin.probes.readiness().good)
     names = [line.split(":")[0] for line in plugin.probes.readiness().text.splitlines()]
-    assert names == ["other driver", "sockets", "registration", "slices", "lease"]
+    assert names == ["other driver", "sockets", "registration", "journal", "slices", "lease"]
     assert plugin.probes.health().good
     assert {"sweep", "watch-slices", "publish-slices", "sockets"} <= {line.split(":")[0] for line in plugin.probes.health().text.splitlines()}
     assert samples(plugin)["dra_driver_registered",] == 1

@@ -11,6 +11,7 @@ from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.k8s.objects.resource import (
     RESOURCE_CLAIMS,
     AllocationResult,
+    DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceAttribute,
     DeviceRequest,
@@ -81,14 +82,18 @@ def result(device: str, request: str = "gpu", *, driver: str = DRIVER, pool: str
 
 
 def allocated(
-    client: Client, name: str, *results: DeviceRequestAllocationResult, reserved_for: Sequence[ResourceClaimConsumerReference] = ()
+    client: Client,
+    name: str,
+    *results: DeviceRequestAllocationResult,
+    config: Sequence[DeviceAllocationConfiguration] = (),
+    reserved_for: Sequence[ResourceClaimConsumerReference] = (),
 ) -> ClaimKey:
     """A claim in the API with this allocation; none without results."""
     request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="toy", count=1, allocation_mode="ExactCount"))
     claim = ResourceClaim(metadata=ObjectMeta(name=name, namespace="default"), spec=ResourceClaimSpec(devices=DeviceClaimStruct(requests=[request])))
     stored = client.create(RESOURCE_CLAIMS, claim)
     if results:
-        allocation = AllocationResult(devices=DeviceAllocationResult(results=list(results)))
+        allocation = AllocationResult(devices=DeviceAllocationResult(results=list(results), config=list(config)))
         stored.status = ResourceClaimStatus(allocation=allocation, reserved_for=list(reserved_for))
         stored = client.replace(RESOURCE_CLAIMS, stored, subresource="status")
     return ClaimKey("default", name, stored.metadata.uid)

@@ -12,6 +12,7 @@ import pytest
 from dra_driver.errors import ClaimRetryError, HostError
 from dra_driver.k8s.objects.core import Container, ContainerResourceClaim, Pod, PodResourceClaim, PodResourceClaimStatus, ResourceRequirements
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, ResourceClaim
+from dra_driver.kubelet.pod_resources import claims_of_pods
 from dra_driver.sandbox.kubelet.timing import Timing
 from tests.sandbox.fake_dra_plugin import FakePlugin
 from tests.sandbox.kubelet_bed import QUICK, Bed, running_bed
@@ -70,6 +71,32 @@ def test_all_claims_of_a_pod_go_into_one_call_and_come_back_as_cdi_names(bed: Be
     references = {"claims": [reference(claim) for claim in claims]}
     assert [(call.method, call.request, call.timeout) for call in bed.kubelet.calls] == [(PREPARE, references, 45.0), (UNPREPARE, references, 45.0)]
     assert bed.kubelet.prepared_devices("default", "one") == {}
+
+
+def test_the_claims_of_running_pods_are_told_to_who_asks(bed: Bed, plugin: FakePlugin) -> None:
+    claim, other = make_claim(bed.api, "one"), make_claim(bed.api, "two")
+
+    def answer(messages: Any, method: str, request: Any) -> Any:
+        response = plugin.succeed(messages, method, request)
+        if method == "NodePrepareResources" and claim.metadata.uid in response.claims:
+            response.claims[claim.metadata.uid].devices.append(plugin.device(messages, "second", share_id="s1"))
+        return response
+
+    plugin.answer = answer
+    pod = make_pod("pod", claim, other)
+    pod.spec.containers.append(Container("idle"))
+    bed.kubelet.prepare_pod(pod)
+    bed.kubelet.restart()
+    assert bed.kubelet.wait_registered(DRIVER)
+    told = claims_of_pods(bed.kubelet.pod_resources_socket, DRIVER)
+    assert [(one.namespace, one.name, [(result.pool, result.device, result.share_id) for result in one.results]) for one in told] == [
+        ("default", "one", [("node-a", f"{DRIVER}-dev", None), ("node-a", f"{DRIVER}-dev", "s1")]),
+        ("default", "two", [("node-a", f"{DRIVER}-dev", None)]),
+    ]
+    assert told[0].device_ids == {cdi(claim), "example.com/gpu=second"}
+    assert claims_of_pods(bed.kubelet.pod_resources_socket, "other.example.com") == []
+    bed.kubelet.unprepare_pod(pod)
+    assert claims_of_pods(bed.kubelet.pod_resources_socket, DRIVER) == []
 
 
 def test_each_driver_is_called_with_its_claims_only(bed: Bed, plugin: FakePlugin) -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dra_driver.errors import ClaimRetryError, HostError, NoFitError, SettingsError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import PODS, Container, ContainerResourceClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
 from dra_driver.k8s.objects.meta import ObjectMeta
-from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, RESOURCE_SLICES, ResourceClaim, ResourceClaimTemplate
+from dra_driver.k8s.objects.resource import (
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimTemplate,
+)
 from dra_driver.node.driver import DRIVER
 from dra_driver.sandbox import manifests
 from dra_driver.sandbox.apiserver import ApiServer
@@ -114,6 +122,29 @@ def test_the_node_program_knows_its_claims_after_a_restart(world: World) -> None
     world.start(pod)
     world.node.restart_program()
     world.end(pod)
+    assert world.cdi_files() == 0
+
+
+@pytest.mark.parametrize("specs", [True, False], ids=["with CDI specs", "without"])
+def test_a_node_program_whose_journal_was_lost_gives_no_gpu_of_a_running_pod_away(world: World, specs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_driver.kubelet.claims.PATIENCE", 0.5)
+    pod, other = world.pod("first"), world.pod("other")
+    world.start(pod)
+    world.node.stop_program()
+    for path in world.node.settings.plugin_dir.glob("state.db*"):
+        path.unlink()
+    if not specs:
+        shutil.rmtree(world.node.settings.cdi_dir)
+    world.node.restart_program()
+    assert world.cdi_files() == 2
+    (claim,), (wrong,) = world.control_plane.claims(pod), world.control_plane.claims(other)
+    wrong.status = replace(claim.status, reserved_for=[ResourceClaimConsumerReference(resource="pods", name="other", uid=other.metadata.uid)])
+    world.client.replace(RESOURCE_CLAIMS, wrong, subresource="status")
+    with pytest.raises(ClaimRetryError, match=f"is still prepared for claim default/{claim.metadata.name}"):
+        world.node.start_pod(other)
+    world.end(pod)
+    assert world.node.start_pod(other)
+    world.node.kubelet.unprepare_pod(other)
     assert world.cdi_files() == 0
 
 

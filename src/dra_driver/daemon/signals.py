@@ -30,6 +30,10 @@ class EndSignals:
         select.select([self._pipe[0]], [], [])
         return signal.Signals(os.read(self._pipe[0], 1)[0])
 
+    def within(self, seconds: float) -> bool:
+        """Waits so long at most; True when one of the signals has come, which `wait` still returns."""
+        return bool(select.select([self._pipe[0]], [], [], seconds)[0])
+
     def __enter__(self) -> Self:
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         for end in self._pipe:

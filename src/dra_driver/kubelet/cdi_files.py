@@ -2,6 +2,8 @@
 
 A file carries the claim's identity in its annotations. It is ours when they say so; no other file is ever changed or removed. Files appear whole or
 not at all, and are readable by everybody, since container runtimes need not run as we do. Each lists the lowest CDI version that has what it uses.
+The annotations also say what the claim holds, so that a journal that was lost can be rebuilt from them. Configurations are not part of that: they may
+hold secrets.
 
 Where the driver gives metadata of a device, the files with it (`metadata`) come and go with the spec, and the spec has devices that mount them.
 """
@@ -12,22 +14,44 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from dra_driver.errors import ClaimError, HostError
+from dra_driver.k8s.objects.resource import DeviceAllocationResult, DeviceRequestAllocationResult
 from dra_driver.kubelet import cdi_rules, requests
 from dra_driver.kubelet.cdi import NO_EDITS, CdiDevice, Spec
 from dra_driver.kubelet.driver import Plan, PlannedDevice
 from dra_driver.kubelet.files import replace_file
-from dra_driver.kubelet.journal import ClaimKey
+from dra_driver.kubelet.journal import ChangeRecord, ClaimKey, Entry, HeldDevice, each_once
 from dra_driver.kubelet.metadata import MetadataFiles, cdi_device_name
 
 ANNOTATION_DRIVER = "resource.kubernetes.io/driver"
 ANNOTATION_CLAIM = "resource.kubernetes.io/claim"
 ANNOTATION_CLAIM_UID = "resource.kubernetes.io/claim-uid"
+ANNOTATION_HELD = "resource.kubernetes.io/claim-held"
+
+
+class _Device(msgspec.Struct, omit_defaults=True):
+    """A result of the allocation, and the device's UUID."""
+
+    pool: str
+    device: str
+    uuid: str
+    request: str = ""
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    admin_access: bool | None = msgspec.field(default=None, name="adminAccess")
+
+
+class _Held(msgspec.Struct, omit_defaults=True):
+    """The annotation about what the claim holds: as in an entry of the journal, which is rebuilt from it."""
+
+    devices: list[_Device] = []
+    changes: list[ChangeRecord] = []
+    pod_claim: str = ""
+
 
 _UID = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -78,15 +102,21 @@ class CdiFiles:
             found.append(tuple(f"{self._kind}={name}" for name in names))
         return tuple(found)
 
-    def ensure(self, claim: ClaimKey, plan: Plan, *, pod_claim: str = "") -> bool:
+    def claim_uid(self, device_id: str, device: str, share_id: str | None) -> str:
+        """The claim's UID in a name that `device_ids` gave for a device, "" if it gave it for another one."""
+        kind, _, name = device_id.partition("=")
+        uid = name.removesuffix(f"-{_device_part(device, share_id)}")
+        return uid if kind == self._kind and uid != name else ""
+
+    def ensure(self, claim: ClaimKey, plan: Plan, *, changes: Sequence[ChangeRecord] = (), pod_claim: str = "") -> bool:
         """Makes the claim's files say exactly `plan`; returns whether one had to be written.
 
-        `pod_claim` is the claim's annotation `metadata.POD_CLAIM_NAME`. ClaimError when a runtime would refuse the spec, HostError when the files
-        cannot be written.
+        `changes` are what was changed on the host for the claim, `pod_claim` is its annotation `metadata.POD_CLAIM_NAME`. ClaimError when a runtime
+        would refuse the spec, HostError when the files cannot be written.
         """
         path = self.path(claim)
         mounted, written = self._metadata.ensure(claim, pod_claim, plan)
-        spec = self._spec(claim, plan, mounted)
+        spec = self._spec(claim, plan, mounted, _Held([_noted(device) for device in plan.devices], list(changes), pod_claim))
         if spec is None:
             return written
         content = msgspec.json.format(msgspec.json.encode(spec), indent=2)
@@ -113,14 +143,20 @@ class CdiFiles:
 
     def claims(self) -> Iterator[ClaimKey]:
         """The claims that have a file of this driver here, by the files' annotations. Unreadable and foreign files are passed over."""
+        return (entry.claim for entry in self.entries())
+
+    def entries(self) -> Iterator[Entry]:
+        """What these claims hold, without configurations; a file of a version that did not note it, or notes it otherwise, tells of no devices."""
         for path in sorted(self._directory.glob(f"{self._prefix}*.json")):
             try:
                 noted = msgspec.json.decode(path.read_bytes(), type=_Annotated).annotations
             except (OSError, msgspec.MsgspecError):
                 continue
-            if noted.get(ANNOTATION_DRIVER) == self._driver and ANNOTATION_CLAIM_UID in noted:
+            uid = noted.get(ANNOTATION_CLAIM_UID, "")
+            is_copy = not _UID.fullmatch(uid) or path.name != f"{self._prefix}{uid}.json"
+            if noted.get(ANNOTATION_DRIVER) == self._driver and not is_copy:
                 namespace, _, name = noted.get(ANNOTATION_CLAIM, "").partition("/")
-                yield ClaimKey(namespace, name, noted[ANNOTATION_CLAIM_UID])
+                yield self._entry(ClaimKey(namespace, name, uid), _held(noted))
 
     def lost(self) -> bool:
         """Whether a spec that this object wrote or found right is not there any more, though nobody removed it here. Told once for each loss."""
@@ -132,7 +168,17 @@ class CdiFiles:
         self._written -= missing
         return bool(missing)
 
-    def _spec(self, claim: ClaimKey, plan: Plan, mounted: tuple[CdiDevice, ...]) -> Spec | None:
+    def _entry(self, claim: ClaimKey, held: _Held) -> Entry:
+        results = [
+            DeviceRequestAllocationResult(
+                request=one.request, driver=self._driver, pool=one.pool, device=one.device, admin_access=one.admin_access, share_id=one.share_id
+            )
+            for one in held.devices
+        ]
+        devices = each_once(HeldDevice.of(result, one.uuid) for result, one in zip(results, held.devices, strict=True))
+        return Entry(claim, DeviceAllocationResult(results=results), devices, tuple(held.changes), pod_claim=held.pod_claim)
+
+    def _spec(self, claim: ClaimKey, plan: Plan, mounted: tuple[CdiDevice, ...], held: _Held) -> Spec | None:
         """None when there is nothing to add to a container."""
         devices: dict[str, CdiDevice] = {}
         for planned in plan.devices:
@@ -155,6 +201,7 @@ class CdiFiles:
                 ANNOTATION_DRIVER: self._driver,
                 ANNOTATION_CLAIM: f"{claim.namespace}/{claim.name}",
                 ANNOTATION_CLAIM_UID: claim.uid,
+                ANNOTATION_HELD: msgspec.json.encode(held).decode(),
             },
             devices=tuple(devices.values()),
             container_edits=plan.common,
@@ -165,10 +212,25 @@ class CdiFiles:
         return spec
 
 
+def _held(annotations: Mapping[str, str]) -> _Held:
+    try:
+        return msgspec.json.decode(annotations.get(ANNOTATION_HELD, "{}"), type=_Held)
+    except msgspec.MsgspecError:
+        return _Held()
+
+
 def _adds(plan: Plan, device: PlannedDevice) -> bool:
     return device.edits != NO_EDITS or plan.common != NO_EDITS
 
 
+def _noted(device: PlannedDevice) -> _Device:
+    one = device.result
+    return _Device(one.pool, one.device, device.uuid, one.request, one.share_id, one.admin_access)
+
+
 def _device_name(claim: ClaimKey, device: PlannedDevice) -> str:
-    share = f"-{device.result.share_id}" if device.result.share_id else ""
-    return f"{claim.uid}-{device.result.device}{share}"
+    return f"{claim.uid}-{_device_part(device.result.device, device.result.share_id)}"
+
+
+def _device_part(device: str, share_id: str | None) -> str:
+    return f"{device}-{share_id}" if share_id else device

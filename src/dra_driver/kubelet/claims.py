@@ -129,18 +129,18 @@ class ClaimKeeper:
     def restore(self) -> None:
         """At start: takes back what a process that died was in the middle of, and repairs the CDI files of all prepared claims.
 
-        The kubelet does not ask again for pods that run. What cannot be repaired now is logged; it stops nothing. A file of ours without an entry
-        belongs to a container that may be alive: it stays.
+        The kubelet does not ask again for pods that run. What cannot be repaired now is logged; it stops nothing.
         """
         entries = self._journal.entries()
         for entry in entries:
             if not entry.prepared:
                 self._roll_back(entry)
+        earlier = sum(not self._journal.is_of_this_boot(entry) for entry in entries)
+        if earlier:
+            log.info(
+                "claims were prepared in an earlier boot, or in one that is not known: the next prepare does all again", extra={"claims": earlier}
+            )
         self.repair()
-        known = {entry.claim.uid for entry in entries}
-        for claim in self._cdi.claims():
-            if claim.uid not in known:
-                log.warning("CDI spec of a claim that the journal does not know is left alone", extra={"claim": str(claim)})
 
     def repair(self) -> None:
         """Writes missing and outdated CDI specs of prepared claims; to be called again whenever they may have become so."""

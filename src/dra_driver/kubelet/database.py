@@ -96,6 +96,8 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.damage = ""
+        """What was found damaged since it was opened; only a new start makes that good (`quarantine`)."""
         self._reader = threading.Lock()
         self._writer = threading.Lock()
         self._queue: list[_Job[Any]] = []
@@ -168,7 +170,9 @@ class Database:
     def _prepare(self) -> None:
         """Checks before anything is written: a file that a newer version needs stays as it is."""
         self._check_version()
-        problem = self._writing.execute("PRAGMA quick_check(1)").fetchone()[0]
+        problem = self._writing.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if problem == "ok" and (row := self._writing.execute("PRAGMA foreign_key_check").fetchone()):
+            problem = f"a row of {row[0]} belongs to no row of {row[2]}"
         if problem != "ok":
             raise JournalDamagedError(f"journal {self.path}: {problem}")
         self._writing.execute("PRAGMA journal_mode=WAL")
@@ -182,6 +186,8 @@ class Database:
             for statement in _SCHEMA.split(";\n"):
                 self._writing.execute(statement)
             self._writing.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?), ('oldest_reader', ?)", (SCHEMA_VERSION, OLDEST_READER))
+            if not version:
+                self._writing.execute("INSERT INTO meta VALUES ('incomplete', 1)")  # in the commit that makes the file: see Journal.incomplete
         self._writing.execute("COMMIT")
 
     def _check_version(self) -> int:
@@ -206,10 +212,13 @@ class Database:
         except DraError:
             raise
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise JournalDamagedError(f"journal {self.path}: a row cannot be read: {error}") from error
+            self.damage = f"journal {self.path}: a row cannot be read: {error}"
+            raise JournalDamagedError(self.damage) from error
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            kind = JournalDamagedError if code in _DAMAGE else JournalError
-            raise kind(f"journal {self.path}: {error}; the plugin directory must be writable and on a local file system, with space left") from error
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+                self.damage = f"journal {self.path}: {error}"
+                raise JournalDamagedError(self.damage) from error
+            text = f"journal {self.path}: {error}; the plugin directory must be writable and on a local file system, with space left"
+            raise JournalError(text) from error
         except OSError as error:
             raise JournalError(f"journal {self.path}: {error}; the plugin directory must be writable and on a local file system") from error

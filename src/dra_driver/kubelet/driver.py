@@ -35,7 +35,10 @@ class PlannedDevice(msgspec.Struct, frozen=True):
 
 
 class HostChange(msgspec.Struct, frozen=True):
-    """A setting of this host that a claim needs, such as a device's compute mode: `subject` names it, `value` is what it must be."""
+    """A setting of this host that a claim needs, such as a device's compute mode: `subject` names it, `value` is what it must be.
+
+    No secrets: both are noted in the claim's CDI spec, which everybody can read.
+    """
 
     subject: str
     value: str

@@ -76,7 +76,7 @@ class Holdings:
 
         `patience` is as for `take`.
         """
-        entries = {claim: self._journal.find(claim.uid) for claim in claims}
+        entries = {claim: self._find(claim) for claim in claims}
         with self._changes.turn(_subjects(entries.values()), patience) as busy:
             outcomes: dict[str, DraError | None] = {}
             for claim, entry in list(entries.items()):
@@ -87,15 +87,19 @@ class Holdings:
             for claim, entry in entries.items():
                 outcomes[claim.uid] = attempt(claim, lambda key: self._undo(key, entries[key]), claim)
                 if entry is not None and entry.changes and outcomes[claim.uid] is None:
-                    self._journal.release([claim.uid])  # at once: the next of this call may be the last one that needs the setting
-            self._journal.release([claim.uid for claim, entry in entries.items() if entry and not entry.changes and outcomes[claim.uid] is None])
+                    self._journal.release([entry.claim.uid])  # at once: the next of this call may be the last one that needs the setting
+            self._journal.release(
+                [entry.claim.uid for claim, entry in entries.items() if entry and not entry.changes and outcomes[claim.uid] is None]
+            )
         return outcomes
 
     def repair(self, entry: Entry) -> bool:
         """Writes the CDI spec of a prepared claim anew if it is missing or not what the host has now; returns whether that was so."""
+        if not entry.claim.has_uid:
+            return False
         planned = self._reader.plan(entry.claim, entry.allocation)
         _check_identity(planned, entry)
-        return self._cdi.ensure(entry.claim, planned.plan, pod_claim=entry.pod_claim)
+        return self._cdi.ensure(entry.claim, planned.plan, changes=entry.changes, pod_claim=entry.pod_claim)
 
     def _entry(self, one: Planned, earlier: Entry | None, busy: Collection[str]) -> Entry:
         """What is to stand in the journal. What the claim held under another allocation is given back before."""
@@ -117,7 +121,7 @@ class Holdings:
         claim = one.entry.claim
         try:
             self._changes.make(one.entry)
-            self._cdi.ensure(claim, one.plan, pod_claim=one.entry.pod_claim)
+            self._cdi.ensure(claim, one.plan, changes=one.entry.changes, pod_claim=one.entry.pod_claim)
         except Exception:
             if earlier is None or earlier.allocation != one.entry.allocation:
                 self._take_back(one.entry)
@@ -145,10 +149,15 @@ class Holdings:
         """A process that finds this after a crash goes on."""
         self._journal.mark([entry.claim.uid for entry in entries if entry is not None and entry.changes and entry.prepared], prepared=False)
 
+    def _find(self, claim: ClaimKey) -> Entry | None:
+        """The claim's entry. One without a UID is meant, too: the kubelet has only one claim of a name."""
+        return self._journal.find(claim.uid) or self._journal.find(ClaimKey.without_uid(claim.namespace, claim.name).uid)
+
     def _undo(self, claim: ClaimKey, entry: Entry | None) -> None:
         if entry is not None:
             self._changes.take_back(entry)
-        self._cdi.remove(claim)
+        if claim.has_uid:
+            self._cdi.remove(claim)
 
 
 def _subjects(entries: Iterable[Entry | None]) -> set[str]:
@@ -161,7 +170,8 @@ def _busy(claim: ClaimKey, subjects: Iterable[str]) -> ClaimRetryError:
 
 def _check_identity(one: Planned, earlier: Entry | None) -> None:
     """ClaimError when a device that the claim holds is another piece of hardware now."""
-    held = {(device.device, device.share_id): device.uuid for device in earlier.devices} if earlier else {}
+    known = [device for device in earlier.devices if device.uuid != device.by_name] if earlier else []
+    held = {(device.device, device.share_id): device.uuid for device in known}
     for device in one.plan.devices:
         uuid = held.get((device.result.device, device.result.share_id or ""), device.uuid)
         if uuid != device.uuid:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 import msgspec
 
 from dra_driver.errors import ClaimError, ClaimRetryError, DeviceHeldError, DraError
-from dra_driver.k8s.objects.resource import DeviceAllocationResult
+from dra_driver.k8s.objects.resource import DeviceAllocationResult, DeviceRequestAllocationResult
 from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.database import Database
 
 REVISIONS = random.SystemRandom()
+
+_NO_UID = "pod-resources/"  # a UID is a file name, so no UID looks like this
 
 
 class ClaimKey(msgspec.Struct, frozen=True):
@@ -31,12 +33,25 @@ class ClaimKey(msgspec.Struct, frozen=True):
     name: str
     uid: str
 
+    @classmethod
+    def without_uid(cls, namespace: str, name: str) -> ClaimKey:
+        """A claim of which only the kubelet's list of pods tells, and that has no UID."""
+        return cls(namespace, name, f"{_NO_UID}{namespace}/{name}")
+
+    @property
+    def has_uid(self) -> bool:
+        """Whether `uid` is the claim's and not just a key for the journal."""
+        return not self.uid.startswith(_NO_UID)
+
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} (UID {self.uid})"
+        return f"{self.namespace}/{self.name} (UID {self.uid if self.has_uid else 'not known'})"
 
 
 class HeldDevice(msgspec.Struct, frozen=True):
-    """A device of a claim. The claim needs it for itself alone, but for a share of it (share id) or with admin access."""
+    """A device of a claim. The claim needs it for itself alone, but for a share of it (share id) or with admin access.
+
+    `uuid` is the device's, or what `by_name` gives where nobody can tell.
+    """
 
     pool: str
     device: str
@@ -44,14 +59,33 @@ class HeldDevice(msgspec.Struct, frozen=True):
     share_id: str = ""
     admin: bool = False
 
+    @classmethod
+    def of(cls, result: DeviceRequestAllocationResult, uuid: str) -> HeldDevice:
+        """What a claim with this result holds."""
+        return cls(result.pool, result.device, uuid, result.share_id or "", bool(result.admin_access))
+
     @property
     def exclusive(self) -> bool:
         """Whether no other claim may have it at the same time."""
         return not self.share_id and not self.admin
 
+    @property
+    def by_name(self) -> str:
+        """In the place of a UUID that is not known: then nobody else gets a device of this name."""
+        return f"{self.pool}/{self.device}"
+
 
 DEVICE_ORDER = attrgetter("device", "pool", "share_id")
 """In which an entry has its devices."""
+
+
+def each_once(devices: Iterable[HeldDevice]) -> tuple[HeldDevice, ...]:
+    """As an entry has them. Several requests of a claim may have the same device; it is held with admin access if all of them have it so."""
+    held: dict[tuple[str, str, str], HeldDevice] = {}
+    for one in devices:
+        key = one.pool, one.device, one.share_id
+        held[key] = msgspec.structs.replace(one, admin=one.admin and held.get(key, one).admin)
+    return tuple(sorted(held.values(), key=DEVICE_ORDER))
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
@@ -107,7 +141,20 @@ class Journal:
 
     def has(self, entry: Entry, row: Entry | None) -> bool:
         """Whether `row` says all that would be written for `entry` in this boot."""
-        return row == entry and row is not None and row.boot_id == self._boot_id
+        return row == entry and row is not None and self.is_of_this_boot(row)
+
+    def is_of_this_boot(self, row: Entry) -> bool:
+        """Whether the claim was prepared since the host was booted; what was done before that is gone. Not where the boot is not known."""
+        return bool(self._boot_id) and row.boot_id == self._boot_id
+
+    def is_incomplete(self) -> bool:
+        """Whether the file is new, and nobody has looked yet for claims that hold devices already."""
+        with self._db.reading() as connection:
+            return connection.execute("SELECT 1 FROM meta WHERE key = 'incomplete'").fetchone() is not None
+
+    def complete(self) -> None:
+        """Notes that somebody has looked."""
+        self._db.write(lambda connection: connection.execute("DELETE FROM meta WHERE key = 'incomplete'"))
 
     def count(self) -> int:
         """How many claims hold devices."""
@@ -141,6 +188,24 @@ class Journal:
 
         return refused | self._db.write(change)
 
+    def adopt(self, entry: Entry) -> ClaimError | None:
+        """Writes the entry of a claim that has its devices already: a fact and no wish.
+
+        Returns what another claim has as well, which must not be; nobody else gets that until both are gone.
+        """
+        overlaps = attempt(entry.claim, self._overlaps, entry)
+        if isinstance(overlaps, DraError):
+            overlaps = {held.uuid: (held.uuid, held.by_name) for held in entry.devices}
+
+        def change(connection: sqlite3.Connection) -> ClaimError | None:
+            doubly = _held(connection, entry, overlaps)
+            taken = {uuid for (uuid,) in connection.execute("SELECT uuid FROM devices WHERE exclusive AND claim_uid != ?", (entry.claim.uid,))}
+            first = {held.uuid: held for held in reversed(entry.devices)}
+            self._insert(connection, entry, {held for held in entry.devices if held.uuid in taken or first[held.uuid] is not held})
+            return doubly or _set_otherwise(connection, entry)
+
+        return self._db.write(change)
+
     def mark(self, uids: Iterable[str], *, prepared: bool) -> None:
         """Notes that the host is changed as the claims need it, or that it is about to be changed back."""
         rows = [(prepared, uid) for uid in uids]
@@ -166,9 +231,10 @@ class Journal:
 
     def _overlaps(self, entry: Entry) -> dict[str, tuple[str, ...]]:
         """For each UUID of the entry, it and those of the devices that overlap with it."""
-        return {held.uuid: (held.uuid, *self._related(held.uuid)) for held in entry.devices if not held.admin}
+        return {held.uuid: (held.uuid, held.by_name, *self._related(held.uuid)) for held in entry.devices if not held.admin}
 
-    def _insert(self, connection: sqlite3.Connection, entry: Entry) -> None:
+    def _insert(self, connection: sqlite3.Connection, entry: Entry, again: Collection[HeldDevice] = ()) -> None:
+        """`again` are devices that have a row under the UNIQUE index already."""
         claim = entry.claim
         connection.execute("DELETE FROM claims WHERE uid = ?", (claim.uid,))
         connection.execute(
@@ -188,7 +254,10 @@ class Journal:
         )
         connection.executemany(
             "INSERT INTO devices (claim_uid, pool, device, share_id, uuid, exclusive, admin) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(claim.uid, held.pool, held.device, held.share_id, held.uuid, held.exclusive, held.admin) for held in entry.devices],
+            [
+                (claim.uid, held.pool, held.device, held.share_id, held.uuid, held.exclusive and held not in again, held.admin)
+                for held in entry.devices
+            ],
         )
         connection.executemany(
             "INSERT INTO host_changes (claim_uid, position, subject, wanted, before) VALUES (?, ?, ?, ?, ?)",

@@ -54,9 +54,9 @@ class PluginMetrics(Measures, Observer):
         )
         self._journal = self.tally(
             "journal_events",
-            "the journal was opened, set aside as damaged, a claim rebuilt or rolled back",
+            "the journal was opened, set aside as damaged, a claim rebuilt or rolled back, a device of a rebuilt claim is not known",
             "outcome",
-            known=_each(("opened", "quarantined", "rebuilt", "rolled_back")),
+            known=_each(("opened", "quarantined", "rebuilt", "rolled_back", "unknown_device")),
         )
         self._repaired = self.tally("cdi_specs_repaired", "CDI specs of prepared claims that were written again")
         self.renewals = self.tally(

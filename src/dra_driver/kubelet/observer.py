@@ -16,7 +16,10 @@ class Observer:
         """Prepared claims were looked at. `outcome` is kept, absent, busy, released, unknown or failed."""
 
     def journal(self, outcome: str) -> None:
-        """The journal was opened (opened, quarantined) or a claim of it was rebuilt or rolled back (rebuilt, rolled_back)."""
+        """The journal was opened (opened, quarantined), or a claim of it was rebuilt or rolled back (rebuilt, rolled_back).
+
+        unknown_device: a rebuilt claim holds a device that this driver cannot tell.
+        """
 
     def cdi_repaired(self, count: int) -> None:
         """CDI specs of prepared claims were missing or outdated and are written again."""

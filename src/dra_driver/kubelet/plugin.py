@@ -1,16 +1,17 @@
 """A kubelet plugin: sockets, registration, claims and slices of one driver, put together and in the right order.
 
-Start: place among the instances → journal → repaired CDI files → known health → slices → service socket → registrar socket, so that the kubelet
-never finds a registrar whose service is not there. Stop: the registrar's socket goes first, the service ends when the kubelet has let go of it, then
-the loops. Slices stay for the next instance.
+Start: place among the instances → journal, rebuilt if it was lost → repaired CDI files → known health → slices → service socket → registrar socket,
+so that the kubelet never finds a registrar whose service is not there. Stop: the registrar's socket goes first, the service ends when the kubelet has
+let go of it, then the loops. Slices stay for the next instance.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.signals import EndSignals
 from dra_driver.daemon.supervisor import STUCK, Loop, Supervisor
 from dra_driver.daemon.turns import Turns
-from dra_driver.errors import HostError, JournalError
+from dra_driver.errors import HostError, JournalError, StoppedError
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet import health_service, publisher, service, slice_features, slice_writer, sweep
 from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
@@ -45,6 +46,8 @@ from dra_driver.kubelet.lease import Lease
 from dra_driver.kubelet.metrics import CallMeter, PluginMetrics
 from dra_driver.kubelet.presence import PROBE_DEADLINE, Presence
 from dra_driver.kubelet.publisher import Publisher
+from dra_driver.kubelet.quarantine import open_journal
+from dra_driver.kubelet.rebuild import Rebuild
 from dra_driver.kubelet.registration import Registrar
 from dra_driver.kubelet.server import Place, SocketServer
 from dra_driver.kubelet.strangers import Strangers
@@ -59,21 +62,30 @@ STOP_GRACE = 5.0
 STREAMS_GRACE = 0.5  # seconds; only streams are open when the kubelet has let go, and they never end by themselves
 
 
+def sleep(seconds: float) -> bool:
+    """For a program that is not told to end while it starts."""
+    time.sleep(seconds)
+    return False
+
+
 @dataclass(frozen=True)
 class PluginPaths:
     """Directories that plugin, kubelet and runtime share; each must have the same path for all of them.
 
-    `plugin` holds service socket and journal, `registry` is watched by the kubelet, `cdi` by the container runtime.
+    `plugin` holds service socket and journal, `registry` is watched by the kubelet, `cdi` by the container runtime; `pod_resources` is the socket of
+    the kubelet's PodResources API, which is asked when the journal was lost.
     """
 
     plugin: Path
     registry: Path
     cdi: Path
+    pod_resources: Path | None = None
 
     @classmethod
     def standard(cls, driver: str) -> PluginPaths:
         """Where a driver's directories are unless kubelet and runtime were told otherwise."""
-        return cls(KUBELET_DIRECTORY / "plugins" / driver, KUBELET_DIRECTORY / "plugins_registry", CDI_DIRECTORY)
+        kubelet = KUBELET_DIRECTORY
+        return cls(kubelet / "plugins" / driver, kubelet / "plugins_registry", CDI_DIRECTORY, kubelet / "pod-resources" / "kubelet.sock")
 
 
 class KubeletPlugin:
@@ -133,6 +145,7 @@ class KubeletPlugin:
         self._streams: HealthStreams | None = None
         self._lease: Lease | None = None
         self._database: Database | None = None
+        self._rebuild: Rebuild | None = None
         self.publisher = Publisher(client, driver=driver.name, node=node, leads=self.leads)
         self._describe()
 
@@ -140,13 +153,15 @@ class KubeletPlugin:
         """A loop of the driver, which runs as long as the plugin does: to be added before `start`."""
         self._loops[name] = loop
 
-    def start(self) -> None:
+    def start(self, pause: Callable[[float], bool] = sleep) -> None:
         """Serves and registers. HostError, InstanceConflictError or JournalError when this host cannot be used; nothing is left behind then.
 
-        Where another driver has our name nothing of ours is published or served until it has gone: `/readyz` tells.
+        Where the journal was lost it waits until the API server tells of the claims that were in it: `pause` waits so many seconds and returns
+        whether the program is to end; StoppedError is raised then. Where another driver has our name nothing of ours is published or served until it
+        has gone. `/readyz` tells of both.
         """
         try:
-            self._start()
+            self._start(pause)
         except BaseException:
             self.stop()
             raise
@@ -158,7 +173,10 @@ class KubeletPlugin:
     def run(self) -> None:
         """Starts, serves until SIGTERM or SIGINT, and stops. For the main thread. Raises what `start` raises."""
         with EndSignals() as end:
-            self.start()
+            try:
+                self.start(end.within)
+            except StoppedError:
+                return
             end.wait()
             self.stop()
 
@@ -166,18 +184,20 @@ class KubeletPlugin:
         """Whether this instance publishes, sweeps and watches health."""
         return not self.presence.stranger and (self._lease is None or self._lease.leads())
 
-    def _start(self) -> None:
+    def _start(self, pause: Callable[[float], bool]) -> None:
         undo, watch = self._undo.callback, self._supervisor.start
         with self.instance.entering():
             undo(self.instance.leave)
-            database = self._database = Database(self._paths.plugin / "state.db")
+            database = self._database = open_journal(self._paths.plugin / "state.db", alone=lambda: self.instance.alone, observer=self.metrics)
             undo(database.close)
-        journal = Journal(database, boot_id=BOOT_ID.read_text().strip(), related=self._driver.related)
-        turns = Turns(self._paths.plugin / "claims.lock")
-        undo(turns.close)
-        cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
-        cdi.check_writable()
-        _check_registry(self._paths.registry)
+            journal = Journal(database, boot_id=_boot_id(), related=self._driver.related)
+            turns = Turns(self._paths.plugin / "claims.lock")
+            undo(turns.close)
+            cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
+            cdi.check_writable()
+            _check_registry(self._paths.registry)
+            self._rebuild = Rebuild(self._driver, self._client, journal, cdi, turns, pod_resources=self._paths.pod_resources, observer=self.metrics)
+            self._rebuild.run(pause)
         keeper = ClaimKeeper(self._driver, self._client, journal, cdi, turns=turns, observer=self.metrics)
         host_watch = HostWatch(self._driver, cdi, keeper.repair)
         keeper.restore()
@@ -267,6 +287,8 @@ class KubeletPlugin:
     def _describe(self) -> None:
         """What the probes ask and what is measured of the parts."""
         self.presence.add_to(self.probes)
+        self.probes.add_fault("journal", lambda: self._database.damage if self._database else "")
+        self.probes.add_condition("journal", lambda: self._rebuild.problem if self._rebuild else "")
         self.probes.add_condition("slices", self._slices_problem)
         self.probes.add_condition("lease", lambda: self._lease.problem() if self._lease else "")
         gauge, counted = self.metrics.gauge, self.metrics.counted
@@ -310,6 +332,14 @@ class KubeletPlugin:
 def _count(board: HealthBoard) -> dict[tuple[str, ...], float]:
     found = Counter(str(device.health) for device in board.devices())
     return {(str(health),): found[str(health)] for health in Health}
+
+
+def _boot_id() -> str:
+    """Another one after each boot; "" where the kernel does not tell."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _check_registry(directory: Path) -> None:

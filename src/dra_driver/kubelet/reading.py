@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -12,7 +13,7 @@ from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceAllocationResult, ResourceClaim
 from dra_driver.kubelet.attempts import attempt
 from dra_driver.kubelet.driver import Driver, Plan
-from dra_driver.kubelet.journal import DEVICE_ORDER, ClaimKey, Entry, HeldDevice
+from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice, each_once
 from dra_driver.kubelet.metadata import POD_CLAIM_NAME
 
 
@@ -58,24 +59,21 @@ class ClaimReader:
 
 def _held(claim: ClaimKey, plan: Plan) -> tuple[HeldDevice, ...]:
     """Each device once. Several requests may have the same one, if all but one of them have it with admin access."""
-    held: dict[tuple[str, str, str], HeldDevice] = {}
-    for one in plan.devices:
-        key = one.result.pool, one.result.device, one.result.share_id or ""
-        before, admin = held.get(key), bool(one.result.admin_access)
-        if before is not None and not (before.admin or admin):
-            raise ClaimError(
-                f"claim {claim}: status.allocation.devices.results has device {key[1]} more than once, without admin access and different shareIDs; "
-                "no scheduler should allocate so, delete the claim"
-            )
-        held[key] = HeldDevice(*key[:2], one.uuid, share_id=key[2], admin=admin and (before is None or before.admin))
+    held = [HeldDevice.of(one.result, one.uuid) for one in plan.devices]
+    wanted = Counter((one.pool, one.device, one.share_id) for one in held if not one.admin)
+    if repeated := [device for (_, device, _), times in wanted.items() if times > 1]:
+        raise ClaimError(
+            f"claim {claim}: status.allocation.devices.results has device {repeated[0]} more than once, without admin access and different shareIDs; "
+            "no scheduler should allocate so, delete the claim"
+        )
     by_uuid: dict[str, HeldDevice] = {}
-    for device in held.values():
+    for device in held:
         other = device if device.admin else by_uuid.setdefault(device.uuid, device)
         if other != device and (other.exclusive or device.exclusive):
             raise ClaimError(
                 f"claim {claim}: devices {other.device} and {device.device} of it are one and the same ({device.uuid}); delete the claim"
             )
-    return tuple(sorted(held.values(), key=DEVICE_ORDER))
+    return each_once(held)
 
 
 def our_part(claim: ClaimKey, found: ResourceClaim, driver: str) -> DeviceAllocationResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from dra_driver.daemon import logs
@@ -16,7 +16,7 @@ from dra_driver.daemon.metrics import MetricsServer
 from dra_driver.daemon.paths import HostPaths, RealHostPaths
 from dra_driver.daemon.settings import effective, parse
 from dra_driver.daemon.signals import EndSignals
-from dra_driver.errors import DraError, SettingsError
+from dra_driver.errors import DraError, SettingsError, StoppedError
 from dra_driver.gpu import attributes
 from dra_driver.gpu import nvml as management_library
 from dra_driver.gpu.faults import FaultWatch
@@ -26,7 +26,7 @@ from dra_driver.gpu.nvml import Nvml
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet.device_users import host_processes
 from dra_driver.kubelet.health import HealthBoard
-from dra_driver.kubelet.plugin import BOOT_ID, KubeletPlugin, PluginPaths
+from dra_driver.kubelet.plugin import BOOT_ID, KubeletPlugin, PluginPaths, sleep
 from dra_driver.node.driver import DRIVER, GpuDriver
 from dra_driver.node.settings import NodeSettings
 
@@ -57,7 +57,7 @@ class NodeProgram:
             self._driver,
             self._client,
             node=settings.node_name,
-            paths=PluginPaths(settings.plugin_dir, settings.registry_dir, settings.cdi_dir),
+            paths=PluginPaths(settings.plugin_dir, settings.registry_dir, settings.cdi_dir, settings.pod_resources_socket),
             instance=settings.pod_uid,
             versions=settings.dra_versions.split(","),
             processes=settings.proc_mount or host_processes(),
@@ -70,10 +70,10 @@ class NodeProgram:
             "nvml_hung_calls", "calls of NVML that have not returned, each with a thread that is given up", lambda: faults.hung_calls
         )
 
-    def start(self) -> None:
-        """Publishes and serves."""
+    def start(self, pause: Callable[[float], bool] = sleep) -> None:
+        """Publishes and serves; `pause` and StoppedError as for `KubeletPlugin.start`."""
         self._publish()
-        self.plugin.start()
+        self.plugin.start(pause)
         self._last_known.save(self._inventory)
 
     def stop(self) -> None:
@@ -117,7 +117,10 @@ def main(arguments: Sequence[str]) -> int:
         try:
             program = NodeProgram(settings)
             port = MetricsServer(settings.metrics_port, program.plugin.probes, program.plugin.metrics)
-            program.start()
+            program.start(end.within)
+        except StoppedError as error:
+            log.info("stopping", extra={"signal": end.wait().name, "while": str(error)})
+            return 0
         except DraError as error:
             log.error("cannot start", extra={"error": str(error)})  # noqa: TRY400  the text says it all
             return 2 if isinstance(error, SettingsError) else 1

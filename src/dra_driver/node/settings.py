@@ -60,6 +60,11 @@ class NodeSettings(ApiServerSettings):
     )
     registry_dir: Path = setting("directory in which the kubelet looks for plugins", absolute_path, Path("/var/lib/kubelet/plugins_registry"))
     cdi_dir: Path = setting("directory in which the container runtime looks for CDI specs", absolute_path, Path("/var/run/cdi"))
+    pod_resources_socket: Path = setting(
+        "socket of the kubelet's PodResources API, which tells of running pods when the journal was lost",
+        absolute_path,
+        Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+    )
     dra_versions: str = setting("DRAPlugin versions to serve, the most wanted first", _versions, ",".join(service.VERSIONS))
     sweep_grace: int = setting(
         "seconds for which a prepared claim must be gone from the API before its devices may be freed without the kubelet's word",

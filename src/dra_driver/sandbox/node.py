@@ -44,6 +44,7 @@ class SimulatedNode:
                 "plugin-dir": self.kubelet.plugins_directory / DRIVER,
                 "registry-dir": self.kubelet.registry_directory,
                 "cdi-dir": self.root / "cdi",
+                "pod-resources-socket": self.kubelet.pod_resources_socket,
                 "api-server": client.server,
                 "simulate": profile,
                 "simulate-faults": self.faults,

@@ -23,6 +23,7 @@ from dra_driver.sandbox.kubelet.calls import Call, CallRecorder
 from dra_driver.sandbox.kubelet.claims import ClaimCache, ClaimInfo
 from dra_driver.sandbox.kubelet.health import HealthCache
 from dra_driver.sandbox.kubelet.plugin import ClaimReference, DraPlugin, PreparedDevice
+from dra_driver.sandbox.kubelet.pod_resources import PodResourcesServer
 from dra_driver.sandbox.kubelet.registry import PluginRegistry
 from dra_driver.sandbox.kubelet.release import RELEASES
 from dra_driver.sandbox.kubelet.slice_wiper import SliceWiper
@@ -40,6 +41,7 @@ class StandInKubelet:
     def __init__(self, client: Client, node_name: str, root: Path, *, timing: Timing | None = None, release: str = "1.37") -> None:
         self.registry_directory = root / "plugins_registry"
         self.plugins_directory = root / "plugins"
+        self.pod_resources_socket = root / "pod-resources" / "kubelet.sock"
         self._client = client
         self._node_name = node_name
         self._timing = timing or Timing()
@@ -47,10 +49,12 @@ class StandInKubelet:
         self.health = HealthCache()
         self._recorder = CallRecorder()
         self._claims = ClaimCache(root)
+        self._pods: dict[str, Pod] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._registry: PluginRegistry
         self._wiper: SliceWiper
+        self._pod_resources: PodResourcesServer
 
     @property
     def calls(self) -> list[Call]:
@@ -72,6 +76,7 @@ class StandInKubelet:
         )
         self._wiper = SliceWiper(self._client, self._node_name, timing=self._timing)
         self._wiper.wipe()
+        self._pod_resources = PodResourcesServer(self.pod_resources_socket, lambda: list(self._pods.values()), self._claims_of)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_for_plugins, name="kubelet-registry", daemon=True)
         self._thread.start()
@@ -83,6 +88,7 @@ class StandInKubelet:
         self._stop.set()
         self._thread.join()
         self._thread = None
+        self._pod_resources.close()
         self._wiper.close()
         self._registry.close()
 
@@ -111,11 +117,13 @@ class StandInKubelet:
 
         ClaimRetryError with the text of the FailedPrepareDynamicResources event; the kubelet repeats it until it succeeds, and so may the caller.
         """
+        self._pods[pod.metadata.uid] = pod
         self._with_prefix("prepare dynamic resources", lambda: self._prepare(pod))
 
     def unprepare_pod(self, pod: Pod) -> None:
         """What happens after a pod's last container has ended. ClaimRetryError: the pod stays Terminating, and the kubelet repeats it."""
         self._with_prefix("unprepare dynamic resources", lambda: self._unprepare(pod.metadata.uid))
+        self._pods.pop(pod.metadata.uid, None)
 
     def unprepare_inactive(self, active_pods: Collection[str]) -> None:
         """One round of the kubelet's minutely clean-up: unprepares for all pods but these (by UID). A failure is left to the next round."""
@@ -131,15 +139,10 @@ class StandInKubelet:
         """The CDI names that the runtime is given for a container of a prepared pod."""
         found: list[str] = []
         with self._claims.locked() as claims:
-            for pod_claim in pod.spec.resource_claims:
-                requests = [use.request for use in container.resources.claims if use.name == pod_claim.name]
-                name, _ = _claim_name(pod, pod_claim)
-                if not requests or name is None:
-                    continue
-                info = claims.get((pod.metadata.namespace, name))
+            for (namespace, name), requests in _uses(pod, container).items():
+                info = claims.get((namespace, name))
                 if info is None:
-                    text = f"internal error: unable to get claim info for ResourceClaim {name} in namespace {pod.metadata.namespace}"
-                    raise ClaimRetryError(text)
+                    raise ClaimRetryError(f"internal error: unable to get claim info for ResourceClaim {name} in namespace {namespace}")
                 found += [cdi_id for request in requests for cdi_id in info.cdi_device_ids(request)]
         return found
 
@@ -148,6 +151,11 @@ class StandInKubelet:
         with self._claims.locked() as claims:
             info = claims.get((namespace, claim))
             return dict(info.drivers) if info else {}
+
+    def _claims_of(self, pod: Pod, container: Container) -> list[ClaimInfo]:
+        with self._claims.locked() as claims:
+            found = [claims.get(key) for key in _uses(pod, container)]
+        return [] if None in found else [info for info in found if info is not None]
 
     def _look_for_plugins(self) -> None:
         while True:
@@ -237,6 +245,17 @@ class StandInKubelet:
             for reference in last:
                 claims.pop((reference.namespace, reference.name), None)
             self._claims.save()
+
+
+def _uses(pod: Pod, container: Container) -> dict[tuple[str, str], list[str]]:
+    """The claims that a container uses, by namespace and name, and which requests of each ("" for all)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod_claim in pod.spec.resource_claims:
+        requests = [use.request for use in container.resources.claims if use.name == pod_claim.name]
+        name, _ = _claim_name(pod, pod_claim)
+        if requests and name is not None:
+            found[pod.metadata.namespace, name] = requests
+    return found
 
 
 def _claim_name(pod: Pod, pod_claim: PodResourceClaim) -> tuple[str | None, bool]:
