@@ -23,6 +23,7 @@ from dra_driver.k8s.objects.resource import Device, DeviceAllocationResult
 from dra_driver.kubelet.cdi import ContainerEdits
 from dra_driver.kubelet.driver import Driver, Plan, PlannedDevice
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
+from dra_driver.kubelet.server import PROBE_AGENT
 from dra_driver.sandbox.kubelet.calls import as_data
 
 DRIVER = "recorded.example.com"
@@ -46,7 +47,10 @@ class RecordedDriver(Driver):
 
 
 class Recorder(grpc.ServerInterceptor):
-    """Appends one JSON line for each unary call, in the form that `sandbox.kubelet.calls` describes."""
+    """Appends one JSON line for each unary call of the kubelet, in the form that `sandbox.kubelet.calls` describes.
+
+    Drivers probe their own sockets, and look who else is registered: those calls are not the kubelet's.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -54,7 +58,8 @@ class Recorder(grpc.ServerInterceptor):
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         handler = continuation(details)
-        if handler is None or handler.unary_unary is None:
+        agents = [value for key, value in details.invocation_metadata if key == "user-agent"]
+        if handler is None or handler.unary_unary is None or any(agent.startswith(PROBE_AGENT) for agent in agents):
             return handler
 
         def record(request: Any, context: grpc.ServicerContext) -> Any:

@@ -50,9 +50,19 @@ def is_served(path: Path) -> bool:
         return True
 
 
+PROBE_AGENT = "dra-driver-probe"
+"""What the user agent of our own calls to sockets begins with."""
+
+_PROBE_OPTIONS = [
+    ("grpc.default_authority", "localhost"),  # servers of other languages refuse the percent-encoded path that would be sent
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.primary_user_agent", PROBE_AGENT),
+]
+
+
 def dial(path: Path) -> grpc.Channel:
-    """A connection of its own to a socket. Without that authority servers of other languages refuse the percent-encoded path that would be sent."""
-    return grpc.insecure_channel(f"unix:{path}", options=[("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)])
+    """A connection of its own to a socket, to see who answers there and whether."""
+    return grpc.insecure_channel(f"unix:{path}", options=_PROBE_OPTIONS)
 
 
 class Place(enum.Enum):
