@@ -6,8 +6,9 @@ Source: k8s.io/apimachinery, pkg/util/validation/field.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 _OMITTED = object()
 
@@ -23,8 +24,7 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class FieldError:
+class FieldError(msgspec.Struct, frozen=True):
     """One entry of a 422. `what` is a key of REASONS; the kinds that carry no value ("Required value", "Too long") omit it."""
 
     what: str

@@ -6,18 +6,16 @@ tainted one would look healthy, and of devices that share counters all could be 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from dra_driver.k8s.objects.resource import Counter, CounterSet, Device, DeviceAttribute, DeviceCapacity, ResourceSliceSpec
 from dra_driver.k8s.quantity import Quantity
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """What a driver offers under one pool name; devices in the order in which they should be taken.
 
     `partition_type_attribute` names the attribute that tells the kind of a device that consumes counters; `skip_node_operations` is what the kubelet
@@ -30,15 +28,14 @@ class Pool:
     skip_node_operations: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True):
     """`gate` is its name in Kubernetes; `without` makes the simpler pool.
 
-    `path` finds it in the text of a 422, `in_devices` and `in_slice` in a slice.
+    `words` are of paths in the text of a 422, `in_devices` and `in_slice` find it in a slice.
     """
 
     gate: str
-    path: re.Pattern[str]
+    words: tuple[str, ...]
     without: Callable[[Pool], Pool]
     in_devices: Callable[[Device], object] = lambda _: False
     in_slice: Callable[[ResourceSliceSpec], object] = lambda _: False
@@ -67,7 +64,7 @@ def blamed(refusal: str, candidates: Iterable[str]) -> str | None:
     if " is invalid: " not in refusal:
         return None
     candidates = frozenset(candidates)
-    return next((feature.gate for feature in FEATURES if feature.gate in candidates and feature.path.search(refusal)), None)
+    return next((feature.gate for feature in FEATURES if feature.gate in candidates and any(word in refusal for word in feature.words)), None)
 
 
 def _changed(pool: Pool, change: Callable[[Device], Device | None]) -> Pool:
@@ -83,7 +80,7 @@ def _is_list(one: DeviceAttribute) -> bool:
 
 def _without_lists(pool: Pool) -> Pool:
     def change(device: Device) -> Device:
-        return msgspec.structs.replace(device, attributes={name: one for name, one in device.attributes.items() if not _is_list(one)})
+        return replace(device, attributes={name: one for name, one in device.attributes.items() if not _is_list(one)})
 
     return _changed(pool, change)
 
@@ -97,7 +94,7 @@ def _without_taints(pool: Pool) -> Pool:
     def change(device: Device) -> Device | None:
         if any(taint.effect != "None" for taint in device.taints):
             return None
-        return msgspec.structs.replace(device, taints=[]) if device.taints else device
+        return replace(device, taints=[]) if device.taints else device
 
     return _changed(pool, change)
 
@@ -117,7 +114,7 @@ def _without_counters(pool: Pool) -> Pool:
         if needed & taken or not _takes_all(device, sets):
             return None
         taken.update(needed)
-        return msgspec.structs.replace(device, consumes_counters=[])
+        return replace(device, consumes_counters=[])
 
     return replace(_changed(pool, change), counter_sets=(), partition_type_attribute=None)
 
@@ -129,8 +126,8 @@ def _without_groups(pool: Pool) -> Pool:
     def change(device: Device) -> Device | None:
         if not _has_groups(device):
             return device
-        bare = [msgspec.structs.replace(one, compatibility_groups=[]) for one in device.consumes_counters]
-        return msgspec.structs.replace(device, consumes_counters=bare) if _takes_all(device, sets) else None
+        bare = [replace(one, compatibility_groups=[]) for one in device.consumes_counters]
+        return replace(device, consumes_counters=bare) if _takes_all(device, sets) else None
 
     return _changed(pool, change)
 
@@ -153,7 +150,7 @@ def _without_binding_conditions(pool: Pool) -> Pool:
     """A device that must be made ready first cannot be offered without the wait for it."""
 
     def change(device: Device) -> Device | None:
-        return None if device.binding_conditions else msgspec.structs.replace(device, binds_to_node=None)
+        return None if device.binding_conditions else replace(device, binds_to_node=None)
 
     return _changed(pool, change)
 
@@ -163,7 +160,7 @@ def _without_shares(pool: Pool) -> Pool:
 
     def change(device: Device) -> Device:
         whole = {name: DeviceCapacity(one.value) for name, one in device.capacity.items()}
-        return msgspec.structs.replace(device, capacity=whole, allow_multiple_allocations=None)
+        return replace(device, capacity=whole, allow_multiple_allocations=None)
 
     return _changed(pool, change)
 
@@ -171,41 +168,41 @@ def _without_shares(pool: Pool) -> Pool:
 FEATURES = (
     Feature(
         "DRAOptionalNodeOperations",
-        re.compile("skipNodeOperations"),
+        ("skipNodeOperations",),
         lambda pool: replace(pool, skip_node_operations=()),
         in_slice=lambda spec: spec.skip_node_operations,
     ),
     Feature(
         "DRAPartitionableDevicesType",
-        re.compile("partitionTypeAttribute"),
+        ("partitionTypeAttribute",),
         lambda pool: replace(pool, partition_type_attribute=None),
         in_slice=lambda spec: spec.partition_type_attribute is not None,
     ),
     Feature(
         "DRAListTypeAttributes",
-        re.compile(r"\.attributes\["),
+        (".attributes[",),
         _without_lists,
         in_devices=lambda device: any(map(_is_list, device.attributes.values())),
     ),
-    Feature("DRADeviceCompatibilityGroups", re.compile("compatibilityGroups"), _without_groups, in_devices=_has_groups),
+    Feature("DRADeviceCompatibilityGroups", ("compatibilityGroups",), _without_groups, in_devices=_has_groups),
     Feature(
         "DRADeviceBindingConditions",
-        re.compile("binding(Failure)?Conditions|bindsToNode"),
+        ("bindingConditions", "bindingFailureConditions", "bindsToNode"),
         _without_binding_conditions,
         in_devices=lambda device: device.binding_conditions or device.binds_to_node is not None,
     ),
     Feature(
         "DRAConsumableCapacity",
-        re.compile("requestPolicy|allowMultipleAllocations"),
+        ("requestPolicy", "allowMultipleAllocations"),
         _without_shares,
         in_devices=lambda device: (
             device.allow_multiple_allocations is not None or any(one.request_policy is not None for one in device.capacity.values())
         ),
     ),
-    Feature("DRADeviceTaints", re.compile(r"\.taints"), _without_taints, in_devices=lambda device: device.taints),
+    Feature("DRADeviceTaints", (".taints",), _without_taints, in_devices=lambda device: device.taints),
     Feature(
         "DRAPartitionableDevices",
-        re.compile("consumesCounters|sharedCounters|spec: Required value"),
+        ("consumesCounters", "sharedCounters", "spec: Required value"),
         _without_counters,
         in_devices=lambda device: device.consumes_counters,
         in_slice=lambda spec: spec.shared_counters or spec.per_device_node_selection is not None,

@@ -12,7 +12,6 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -29,14 +28,13 @@ CALL_DEADLINE = 10.0
 VERBS = ("create", "replace", "delete")  # of `Counts.writes`
 
 
-@dataclass
-class Counts:
+class Counts(msgspec.Struct):
     """Since the start, for metrics; `left_out` are the devices that are not offered now, for want of features of the API server."""
 
     passes: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    writes: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = msgspec.field(default_factory=Counter)
+    writes: Counter[str] = msgspec.field(default_factory=Counter)
+    dropped: Counter[str] = msgspec.field(default_factory=Counter)
     left_out: int = 0
 
 

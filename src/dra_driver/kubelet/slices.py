@@ -8,10 +8,9 @@ incomplete.
 
 from __future__ import annotations
 
-import hashlib
 import re
+import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -27,8 +26,7 @@ _INDEX = re.compile(r"([0-9a-f]+)-")
 _MARK = "dra_driver.kubelet/"
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """What to do, in this order. `mark` are slices of ours that only lack our annotation."""
 
     delete: tuple[ResourceSlice, ...] = ()
@@ -40,12 +38,11 @@ class Changes:
         return bool(self.delete or self.replace or self.create or self.mark)
 
 
-@dataclass(frozen=True)
-class Sorted:
+class Sorted(msgspec.Struct, frozen=True):
     """The slices of a driver on a node: ours by pool, and those of somebody else who uses the driver's name."""
 
-    ours: Mapping[str, Sequence[ResourceSlice]] = field(default_factory=dict)
-    foreign: Sequence[ResourceSlice] = ()
+    ours: Mapping[str, Sequence[ResourceSlice]]
+    foreign: Sequence[ResourceSlice]
 
 
 # Whose is it ------------------------------------------------------------------------------------------------------
@@ -59,7 +56,7 @@ def annotation(driver: str) -> str:
 def mark(spec: ResourceSliceSpec) -> str:
     """The annotation's value. It binds the names of the devices: when another writer takes the object over, annotation and all, it fits no more."""
     names = "\n".join(one.name for one in spec.devices)
-    return f"{_MARK}{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+    return f"{_MARK}{zlib.crc32(names.encode()):08x}"
 
 
 def sort_out(driver: str, found: Sequence[ResourceSlice], offered: Mapping[str, Collection[str]]) -> Sorted:
