@@ -247,6 +247,9 @@ def test_a_taint_keeps_the_time_since_which_the_server_knows_it() -> None:
     assert server.published()[64] == Device("gpu-0", taints=[stored]), "also when it moves to another slice"
 
 
+INDEXED = "00000-gpu.example.com-node-a-x7k2p"
+
+
 # Whose is it ------------------------------------------------------------------------------------------------------
 
 
@@ -256,16 +259,13 @@ def stored(name: str, *device_names: str, annotations: dict[str, str] | None = N
 
 
 def ours(*device_names: str, pool: str = NODE) -> ResourceSlice:
-    one = stored("00000-x", *device_names, pool=pool)
-    return msgspec.structs.replace(one, metadata=ObjectMeta(name="00000-x", annotations={slices.annotation(DRIVER): slices.mark(one.spec)}))
+    one = stored("", *device_names, pool=pool)
+    return msgspec.structs.replace(one, metadata=ObjectMeta(name=INDEXED, annotations={slices.annotation(DRIVER): slices.mark(one.spec)}))
 
 
 def taken_over(one: ResourceSlice, *device_names: str) -> ResourceSlice:
     """As the Go helper does it: the object with all its metadata and another content."""
     return msgspec.structs.replace(one, spec=stored("", *device_names).spec)
-
-
-INDEXED = "00000-gpu.example.com-node-a-x7k2p"
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,8 @@ INDEXED = "00000-gpu.example.com-node-a-x7k2p"
         pytest.param(ours("gpu-0", pool="former"), True, id="our annotation, a pool that is gone"),
         pytest.param(ours(), True, id="our annotation, empty"),
         pytest.param(taken_over(ours("gpu-0"), "gpu-minor-0"), False, id="taken over by another driver with its devices"),
-        pytest.param(taken_over(ours("gpu-0"), "gpu-1"), False, id="other names under our annotation, even known ones"),
+        pytest.param(taken_over(ours("gpu-0", "gpu-1"), "gpu-1"), True, id="written by an older version of ours, or by hand"),
+        pytest.param(taken_over(ours("gpu-0")), True, id="emptied by hand"),
         pytest.param(stored(INDEXED, "gpu-0"), True, id="an earlier version of ours"),
         pytest.param(stored(INDEXED, "gone-0", "gpu-1"), True, id="an earlier version of ours, one device gone"),
         pytest.param(stored(INDEXED), True, id="an empty one with an index offers nothing and is nobody's loss"),

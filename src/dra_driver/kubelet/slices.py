@@ -62,8 +62,9 @@ def mark(spec: ResourceSliceSpec) -> str:
 def sort_out(driver: str, found: Sequence[ResourceSlice], offered: Mapping[str, Collection[str]]) -> Sorted:
     """Tells our slices from others; `offered` are the names of our devices by pool.
 
-    Ours are those with our annotation. One without it is taken for one of an earlier version of ours when its name has an index, its pool is ours and
-    it holds a device that we know, or none at all: another implementation under the driver's name calls its devices otherwise (docs/decisions/0009).
+    Ours are those with our annotation, as long as it fits. Another one is taken for one of an earlier version of ours, or for one that somebody
+    edited, when its name has an index, its pool is ours and it holds a device that we know, or nothing at all: other implementations under the
+    driver's name call their devices otherwise (docs/decisions/0009).
     """
     ours: dict[str, list[ResourceSlice]] = {}
     foreign: list[ResourceSlice] = []
@@ -81,8 +82,7 @@ def _is_marked(driver: str, one: ResourceSlice) -> bool:
 
 
 def _is_known(one: ResourceSlice, names: Collection[str]) -> bool:
-    unmarked = not any(value.startswith(_MARK) for value in one.metadata.annotations.values())
-    return unmarked and not one.spec.shared_counters and (not one.spec.devices or any(device.name in names for device in one.spec.devices))
+    return any(device.name in names for device in one.spec.devices) or not (one.spec.devices or one.spec.shared_counters)
 
 
 # What is wanted ---------------------------------------------------------------------------------------------------
