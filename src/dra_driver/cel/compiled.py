@@ -15,7 +15,7 @@ from typing import Any
 from dra_driver.cel import compiled_values
 from dra_driver.cel.checking.types import Type, is_dyn
 from dra_driver.cel.evaluation.values import Err
-from dra_driver.cel.functions import quantities
+from dra_driver.cel.functions import quantities, regexes
 from dra_driver.cel.reads import constant_step
 from dra_driver.cel.syntax.tree import Call, Ident, ListLiteral, Literal, MacroCall, Node, Select, Tree
 
@@ -44,7 +44,7 @@ def compile_fast(tree: Tree) -> Program | None:
         return None
     names = list(writer.constants)
     parameters = ", ".join(["D, M, A, C", *(f"{name}={name}" for name in names)])
-    code = compile(f"lambda {parameters}: {body}", "<selector>", "eval")
+    code = compiled_values.code_of(f"lambda {parameters}: {body}")
     return eval(code, {"__builtins__": {"len": len, "any": any, "all": all, "type": type}, **writer.constants})  # type: ignore[no-any-return]  # noqa: S307
 
 
@@ -108,11 +108,11 @@ class _Writer:
             raise UnsupportedError
         return f"{self._helper(compiled_values.as_bool)}({code})"
 
-    def _helper(self, function: Callable[..., Any]) -> str:
+    def _helper(self, thing: Any) -> str:
         for name, value in self.constants.items():
-            if value is function:
+            if value is thing:
                 return name
-        return self._constant(function)
+        return self._constant(thing)
 
     def _text(self, node: Node) -> str:
         """A string, known to be one."""
@@ -137,13 +137,7 @@ class _Writer:
         step = constant_step(node)
         if step is None or (domains := self._domains(step[0])) is None:
             return None
-        return f"{domains}.get({self._constant(step[1])}, {self._helper_empty()})"
-
-    def _helper_empty(self) -> str:
-        for name, value in self.constants.items():
-            if value is _EMPTY:
-                return name
-        return self._constant(_EMPTY)
+        return f"{domains}.get({self._constant(step[1])}, {self._helper(_EMPTY)})"
 
     def _select(self, node: Select) -> str:
         if isinstance(node.operand, Ident) and node.operand.name == "device" and self._local("device") is None and not node.test_only:
@@ -238,9 +232,16 @@ class _Writer:
             pattern = operands[1]
             if not isinstance(pattern, Literal):
                 raise UnsupportedError
-            return f"{self._constant(compiled_values.matcher(pattern.value))}({text})"
+            return self._matches(text, pattern.value)
         table = {ord(char): char.lower() if function == "lowerAscii" else char.upper() for char in map(chr, range(128))}
         return f"{text}.translate({self._constant(table)})"
+
+    def _matches(self, text: str, pattern: str) -> str:
+        plain = regexes.plain_test(pattern)
+        if plain is None:
+            return f"{self._constant(compiled_values.matcher(pattern))}({text})"
+        place, part = plain[0], self._constant(plain[1])
+        return f"({text}.find({part}) >= 0)" if not place else f"{text}.{'startswith' if place == '^' else 'endswith'}({part})"
 
     def _ordered_call(self, node: Call, operands: list[Node]) -> str:
         """Comparisons of quantities and of versions."""

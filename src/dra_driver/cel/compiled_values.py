@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from dra_driver.cel.evaluation.values import Version
@@ -10,6 +12,12 @@ from dra_driver.cel.functions import regexes
 
 MEMO_SIZE = 4096
 """How many texts a pattern remembers."""
+
+
+@functools.lru_cache(maxsize=256)
+def code_of(source: str) -> CodeType:
+    """The code of a selector; selectors that differ in names and constants only have the same source."""
+    return compile(source, "<selector>", "eval")
 
 
 class FallbackError(Exception):
@@ -58,7 +66,7 @@ def among(element: Any, container: Any) -> bool:
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """A pattern with a memory of the texts that it has seen."""
-    search = regexes.compiled(pattern).search
+    test = regexes.tester(pattern)
     seen: dict[str, bool] = {}
 
     def matches(text: str) -> bool:
@@ -67,7 +75,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         except KeyError:
             if len(seen) >= MEMO_SIZE:
                 seen.clear()
-            found = seen[text] = search(text) is not None
+            found = seen[text] = test(text)
             return found
 
     return matches

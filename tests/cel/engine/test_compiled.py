@@ -39,6 +39,10 @@ COMMON = [
     f"{G}.type in [1, 2]",
     f"{G}.one in [1, 2]",
     f"{G}.index.exists(x, x == 1)",
+    f"{G}.uuid.matches('^GPU-.*') && {G}.uuid.matches('.*a9b1.*') && {G}.uuid.matches('e23c$')",
+    f"{G}.ver.matches('2\\\\.3') && !{G}.ver.matches('2\\\\.4')",
+    f"{G}.index.matches('3')",
+    f"{G}.models.matches('a')",
 ]
 
 

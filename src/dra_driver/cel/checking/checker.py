@@ -12,7 +12,7 @@ from dra_driver.cel.checking import types
 from dra_driver.cel.checking.messages import well_known_name
 from dra_driver.cel.checking.signatures import Function, Overload
 from dra_driver.cel.checking.types import DYN, ERROR, Type, is_dyn, unwrap_optional
-from dra_driver.cel.checking.unify import Bindings, most_general
+from dra_driver.cel.checking.unify import Bindings, may_agree, most_general
 from dra_driver.cel.evaluation.values import Uint
 from dra_driver.cel.syntax.source import Diagnostic, Source
 from dra_driver.cel.syntax.tree import Broken, Call, Comprehension, Entry, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
@@ -216,7 +216,7 @@ class _Checker:
         for overload in function.overloads:
             if overload.member != member:
                 continue
-            if len(overload.args) != len(arg_types):
+            if len(overload.args) != len(arg_types) or not all(map(may_agree, arg_types, overload.args)):
                 self._variables += len(overload.params)  # the names of type variables show in error texts
                 continue
             args, overload_result = self._instance(overload)
@@ -250,9 +250,7 @@ class _Checker:
         """The overload with fresh type variables."""
         if not overload.params:
             return overload.args, overload.result
-        fresh = Bindings()
-        for name in sorted(overload.params):
-            fresh.assignable(self._new_variable(), types.parameter(name))
+        fresh = Bindings({name: self._new_variable() for name in sorted(overload.params)})
         return tuple(fresh.substitute(arg) for arg in overload.args), fresh.substitute(overload.result)
 
     # Literals of several parts

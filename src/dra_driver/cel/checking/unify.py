@@ -11,11 +11,19 @@ _SIMPLE_KINDS = frozenset({"bool", "bytes", "double", "int", "string", "uint", "
 _ABSORBING = frozenset({"dyn", "any", "error"})
 
 
+_FLEXIBLE = frozenset({"any", "dyn", "error", "null", "param"})
+
+
+def may_agree(left: Type, right: Type) -> bool:
+    """Whether a closer look is worth it: types of two fixed kinds never agree."""
+    return left.kind == right.kind or left.kind in _FLEXIBLE or right.kind in _FLEXIBLE
+
+
 class Bindings:
     """What the type parameters of one expression stand for."""
 
-    def __init__(self) -> None:
-        self._bound: dict[str, Type] = {}
+    def __init__(self, bound: dict[str, Type] | None = None) -> None:
+        self._bound = {} if bound is None else bound
 
     def assignable(self, left: Type, right: Type) -> bool:
         """Whether the types agree; binds parameters only when they do."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dra_driver.cel.checking.types import Type
@@ -29,8 +28,7 @@ class CallEstimate(NamedTuple):
     result: Range | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
     """A target or argument: where it stands in the device (if it does), its type, its size where it is known."""
 
     path: FieldPath

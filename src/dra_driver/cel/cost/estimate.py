@@ -74,25 +74,21 @@ class _Estimator:
 
     def cost(self, node: Node) -> Range:
         """The cost of evaluating a node; sizes and paths are noted on the way."""
-        if isinstance(node, Literal):
-            return NOTHING
-        if isinstance(node, Ident):
-            local = self._local(node.name)
-            self._paths[node.id] = FieldPath(node.name) if local is None else local.path
-            return ONE
-        if isinstance(node, Select):
-            return self._select(node)
-        if isinstance(node, Call):
-            return self._call(node)
-        if isinstance(node, ListLiteral):
-            return self._list(node)
-        if isinstance(node, MapLiteral):
-            return self._map(node)
-        if isinstance(node, StructLiteral):
-            return ranges.add(*(self.cost(entry.value) for entry in node.fields), fixed(40))
-        if isinstance(node, Comprehension):
-            return self._bind(node) if _is_bind(node) else self._comprehension(node)
+        return _COSTS[type(node)](self, node)
+
+    def visit_literal(self, _node: Literal) -> Range:
         return NOTHING
+
+    def visit_ident(self, node: Ident) -> Range:
+        local = self._local(node.name)
+        self._paths[node.id] = FieldPath(node.name) if local is None else local.path
+        return ONE
+
+    def visit_struct(self, node: StructLiteral) -> Range:
+        return ranges.add(*(self.cost(entry.value) for entry in node.fields), fixed(40))
+
+    def visit_fold(self, node: Comprehension) -> Range:
+        return self._bind(node) if _is_bind(node) else self._comprehension(node)
 
     # What is known of a node
 
@@ -144,7 +140,7 @@ class _Estimator:
 
     # Nodes
 
-    def _select(self, node: Select) -> Range:
+    def visit_select(self, node: Select) -> Range:
         if node.qualified is not None:
             return self.cost(node.qualified)
         cost = self.cost(node.operand)
@@ -153,7 +149,7 @@ class _Estimator:
         self._paths[node.id] = self._path(node.operand).append(node.field)
         return ranges.add(cost, ONE) if node.operand.type.kind in ("map", "struct", "param") else cost
 
-    def _list(self, node: ListLiteral) -> Range:
+    def visit_list(self, node: ListLiteral) -> Range:
         cost = NOTHING
         element = _NO_ENTRY if node.elements else NOTHING
         for part in node.elements:
@@ -162,7 +158,7 @@ class _Estimator:
         self._entries[node.id] = _Entries("list", ONE, element)
         return ranges.add(cost, fixed(10))
 
-    def _map(self, node: MapLiteral) -> Range:
+    def visit_map(self, node: MapLiteral) -> Range:
         cost = NOTHING
         key = value = _NO_ENTRY if node.entries else NOTHING
         for entry in node.entries:
@@ -226,7 +222,7 @@ class _Estimator:
 
     # Calls
 
-    def _call(self, node: Call) -> Range:
+    def visit_call(self, node: Call) -> Range:
         if node.function == "dyn":
             cost = self.cost(node.args[0])
             self._copy_sizes(node, node.args[0])
@@ -314,3 +310,15 @@ def _core_cost(overload: str, target: Operand | None, args: list[Operand]) -> tu
         most = min(args[0].size_or_unknown[1], args[1].size_or_unknown[1])
         return ranges.scale((1 if most > 0 else 0, most), STRING_FACTOR), None
     return ONE, None
+
+
+_COSTS: dict[type, Callable[[_Estimator, Any], Range]] = {
+    Literal: _Estimator.visit_literal,
+    Ident: _Estimator.visit_ident,
+    Select: _Estimator.visit_select,
+    Call: _Estimator.visit_call,
+    ListLiteral: _Estimator.visit_list,
+    MapLiteral: _Estimator.visit_map,
+    StructLiteral: _Estimator.visit_struct,
+    Comprehension: _Estimator.visit_fold,
+}

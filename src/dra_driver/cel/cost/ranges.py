@@ -22,9 +22,9 @@ def fixed(value: int) -> Range:
 def add(*ranges: Range) -> Range:
     low = high = 0
     for one, other in ranges:
-        low = min(low + one, LIMIT)
-        high = min(high + other, LIMIT)
-    return low, high
+        low += one
+        high += other
+    return (min(LIMIT, low)), (min(LIMIT, high))
 
 
 def multiply(left: Range, right: Range) -> Range:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dra_driver.cel.evaluation.go_numbers import general
-from dra_driver.cel.evaluation.network_values import Cidr, IpAddress
+from dra_driver.cel.evaluation.network_values import Cidr, IpAddress, Url
 from dra_driver.cel.evaluation.type_names import type_name
 from dra_driver.cel.evaluation.values import Duration, ListValue, MapValue, OptionalValue, TextMap, Timestamp, TypeValue, Version
 from dra_driver.cel.messages.text import json_text
@@ -143,5 +143,6 @@ _SHOWN: dict[type, Callable[[Any], str]] = {
     Duration: lambda value: duration(value.nanos),
     Timestamp: _time_text,
     TypeValue: lambda value: value.name,
+    Url: lambda value: str(value.parts),
     OptionalValue: lambda value: f"optional({show(value.value)})" if value.has_value else "optional.none()",
 }

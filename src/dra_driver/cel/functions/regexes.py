@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,11 @@ _GO_TEXTS = {
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
+_UNCAPTURED = re2.Options()
+_UNCAPTURED.log_errors = False
+_UNCAPTURED.never_capture = True
+_PLAIN = re.compile(r"(\^|(?:\.\*)*)((?:[^\\.+*?()|\[\]{}^$]|\\[.+*?()|\[\]{}^$-])*)(\$|(?:\.\*)*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)")
 
 
 class PatternError(Exception):
@@ -37,13 +43,38 @@ class PatternError(Exception):
 
 @functools.lru_cache(maxsize=_CACHED_PATTERNS)
 def compiled(pattern: str) -> Any:
-    """The compiled pattern. Raises PatternError."""
+    """The pattern over UTF-8 and without groups, which is much faster than over text. Raises PatternError."""
     if (unsupported := _byte_escape(pattern)) is not None:
         raise PatternError(f"error parsing regexp: invalid escape sequence: `{unsupported}`")
     try:
-        return re2.compile(pattern, _OPTIONS)
+        return re2.compile(_utf8(pattern), _UNCAPTURED)
     except re2.error as error:
         raise PatternError(_go_text(error)) from None
+
+
+@functools.lru_cache(maxsize=_CACHED_PATTERNS)
+def _over_text(pattern: str) -> Any:
+    """The pattern for whoever must know where it matches."""
+    return re2.compile(pattern, _OPTIONS)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def tester(pattern: str) -> Callable[[str], bool]:
+    """Whether the pattern matches somewhere in a text. Raises PatternError."""
+    search = compiled(pattern).search
+    return lambda text: search(text.encode("utf-8", "surrogatepass")) is not None
+
+
+def plain_test(pattern: str) -> tuple[str, str] | None:
+    """For a pattern without choices, such as `.*H100.*`: where its text must stand ("^" at the start, "$" at the end, "" anywhere), and the text."""
+    found = _PLAIN.fullmatch(pattern)
+    if found is None or (found[1] == "^" and found[3] == "$"):
+        return None
+    place = found[1] if found[1] == "^" else found[3] if found[3] == "$" else ""
+    return place, _ESCAPED.sub(r"\1", found[2])
 
 
 def _byte_escape(pattern: str) -> str | None:
@@ -84,7 +115,7 @@ def matches(text: Any, pattern: Any) -> Any:
     if type(pattern) is not str:
         return NO_OVERLOAD
     regex = _fixed(pattern)
-    return regex if isinstance(regex, Err) else regex.search(text) is not None
+    return regex if isinstance(regex, Err) else regex.search(_utf8(text)) is not None
 
 
 def _find(text: str, pattern: str) -> Any:
@@ -93,17 +124,18 @@ def _find(text: str, pattern: str) -> Any:
 
 
 def _first(regex: Any, text: str) -> str:
-    found = regex.search(text)
-    return found[0] if found else ""
+    found = regex.search(_utf8(text))
+    return found[0].decode("utf-8", "surrogatepass") if found else ""
 
 
 def _find_all(text: str, pattern: str, count: int = -1) -> Any:
     regex = _fixed(pattern)
-    return _illegal(regex) if isinstance(regex, Err) else _all(regex, text, count)
+    return _illegal(regex) if isinstance(regex, Err) else _all(pattern, text, count)
 
 
-def _all(regex: Any, text: str, count: int) -> ListValue:
+def _all(pattern: str, text: str, count: int) -> ListValue:
     """Go's FindAllString: an empty match directly after a match does not count."""
+    regex = _over_text(pattern)
     found = ListValue()
     pos, previous_end = 0, -1
     while (count < 0 or len(found) < count) and pos <= len(text):
@@ -129,8 +161,8 @@ def fixed_pattern(function: str, pattern: str) -> Callable[..., Any] | None:
         if subject is None or type(count) is not int:
             return NO_OVERLOAD
         if function == "matches":
-            return regex.search(subject) is not None
-        return _first(regex, subject) if function == "find" else _all(regex, subject, count)
+            return regex.search(_utf8(subject)) is not None
+        return _first(regex, subject) if function == "find" else _all(pattern, subject, count)
 
     return search
 

@@ -6,6 +6,7 @@ static `type`. What a macro was written as stays beside its expansion, for print
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -132,19 +133,20 @@ class Tree:
 
 def children(node: Node) -> list[Node]:
     """The direct sub-expressions, in source order of the expanded tree."""
-    if isinstance(node, Call):
-        return [node.target, *node.args] if node.target is not None else node.args
-    if isinstance(node, Select):
-        return [] if node.qualified else [node.operand]
-    if isinstance(node, ListLiteral):
-        return node.elements
-    if isinstance(node, MapLiteral):
-        return [part for entry in node.entries for part in (entry.key, entry.value)]
-    if isinstance(node, StructLiteral):
-        return [entry.value for entry in node.fields]
-    if isinstance(node, Comprehension):
-        return [node.iter_range, node.accu_init, node.condition, node.step, node.result]
-    return []
+    return _CHILDREN[type(node)](node)
+
+
+_CHILDREN: dict[type, Callable[[Any], list[Node]]] = {
+    Literal: lambda _: [],
+    Ident: lambda _: [],
+    Broken: lambda _: [],
+    Call: lambda node: node.args if node.target is None else [node.target, *node.args],
+    Select: lambda node: [] if node.qualified else [node.operand],
+    ListLiteral: lambda node: node.elements,
+    MapLiteral: lambda node: [part for entry in node.entries for part in (entry.key, entry.value)],
+    StructLiteral: lambda node: [entry.value for entry in node.fields],
+    Comprehension: lambda node: [node.iter_range, node.accu_init, node.condition, node.step, node.result],
+}
 
 
 def walk(root: Node) -> list[Node]:
