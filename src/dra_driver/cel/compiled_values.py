@@ -68,12 +68,13 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     """A pattern with a memory of the texts that it has seen."""
     test = regexes.tester(pattern)
     seen: dict[str, bool] = {}
+    most = MEMO_SIZE
 
     def matches(text: str) -> bool:
         try:
             return seen[text]
         except KeyError:
-            if len(seen) >= MEMO_SIZE:
+            if len(seen) >= most:
                 seen.clear()
             found = seen[text] = test(text)
             return found

@@ -179,7 +179,7 @@ def differences(oracle: Path, cases: list[tuple[int, str]], repeat: int) -> tupl
     return different, shown, compiled
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(max(3600, COUNT // 25))
 def test_random_selectors_are_judged_alike(oracle: Path) -> None:
     doubtful: list[tuple[int, str]] = []
     compiled = 0

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import random
 
+import pytest
+
 from dra_driver.cel import CompileError, Device, Environment, EvaluationError
 from tests.cel.engine.expressions import DEVICES, Generator
 
@@ -36,6 +38,7 @@ def check(environment: Environment, text: str, devices: list[Device]) -> None:
             continue
 
 
+@pytest.mark.timeout(max(600, COUNT // 50))
 def test_random_texts() -> None:
     chance = random.Random(4)
     environments = [Environment(), Environment(stored=False)]
