@@ -60,6 +60,27 @@ def test_random_texts() -> None:
         check(environments[number % 2], text, devices)
 
 
+def nested_lists(depth: int) -> bytes:
+    """A google.protobuf.Value in wire format: lists in lists."""
+    data = b"\x20\x01"
+    for number in range(2 * depth):
+        size = bytes([len(data)]) if len(data) < 128 else bytes([len(data) & 127 | 128, len(data) >> 7])
+        data = (b"\n" if number % 2 == 0 else b"2") + size + data
+    return data
+
+
+def test_deep_messages() -> None:
+    environment = Environment()
+    devices = [Device.from_api("d", {})]
+    for depth in (10, 400, 2000):
+        carried = "".join(f"\\x{byte:02x}" for byte in nested_lists(depth))
+        message = f"google.protobuf.Any{{type_url: 'google.protobuf.Value', value: b'{carried}'}}"
+        assert environment.compile(f"{message} == {message}").matches(devices[0])
+        for text in ("[?{}]", "google.protobuf.Struct{{fields: {{'a': {}}}}}", "dyn({}).flatten(9)", "'%s'.format([dyn({})])"):
+            check(environment, f"{text.format(message)} == dyn(1)", devices)
+        check(environment, f"google.protobuf.Any{{type_url: 'google.protobuf.Value', value: b'{carried[:-8]}'}} == 1", devices)
+
+
 def test_deep_texts() -> None:
     environment = Environment()
     devices = [Device.from_api("d", {})]

@@ -11,6 +11,7 @@ from dra_driver.cel.evaluation.values import MAX_INT, MIN_INT, Duration, Err, Li
 from dra_driver.cel.messages import text, wire
 from dra_driver.cel.messages.descriptors import EMPTY, FIELDS_ENTRY, MESSAGES, PACKAGE, Field
 from dra_driver.cel.messages.native import NativeError, to_native
+from dra_driver.cel.syntax.recursion import make_room
 
 _ZEROES = {"bool": False, "bytes": b"", "double": 0.0, "float": 0.0, "int32": 0, "int64": 0, "string": "", "uint32": Uint(0), "uint64": Uint(0)}
 
@@ -55,6 +56,7 @@ def _any(fields: dict[str, Any]) -> Any:
     """What an Any carries, or what Go says where it cannot be read."""
     type_url, data = fields.get("type_url", ""), fields.get("value", b"")
     name, inner = type_url.rpartition("/")[2], data
+    make_room(len(data))  # it may nest that deep
     try:
         while name == f"{PACKAGE}Any":
             found = wire.decode(name, inner).fields
