@@ -33,7 +33,7 @@ from dra_driver.errors import (
     ApiUnavailableError,
 )
 from dra_driver.k8s.config import Connection
-from dra_driver.k8s.connections import Answer, Connections, NotSentError, Sent
+from dra_driver.k8s.connections import FAILURES, Answer, Connections, NotConnectedError, Sent
 from dra_driver.k8s.objects.meta import Status, decode
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Transport:
     def __init__(self, connection: Connection, user_agent: str, clock: Clock) -> None:
         self.server = connection.server
         self._credentials = connection.credentials
-        self._fields = {"User-Agent": user_agent, "Accept": "application/json"}
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json"}
         self._clock = clock
         self._closed = threading.Event()
         self._connections = Connections(connection)
@@ -127,7 +127,7 @@ class Transport:
         answer = self._exchange(method, target, body, timeout)
         try:
             return answer.body()
-        except OSError as error:
+        except FAILURES as error:
             raise self._failure(method, target, error) from error
 
     def _exchange(self, method: str, target: str, body: bytes | None, timeout: float) -> Answer:
@@ -144,16 +144,16 @@ class Transport:
     def _answer(self, method: str, target: str, body: bytes | None, timeout: float) -> Answer:
         try:
             return self._send(method, target, body, timeout).answer()
-        except OSError as error:
+        except FAILURES as error:
             raise self._failure(method, target, error) from error
 
     def _send(self, method: str, target: str, body: bytes | None, timeout: float) -> Sent:
-        fields = dict(self._fields)
+        headers = dict(self._headers)
         if self._credentials and (authorization := self._credentials.header()):
-            fields["Authorization"] = authorization
+            headers["Authorization"] = authorization
         if body is not None:
-            fields["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        return self._connections.send(method, target, fields=fields, body=body, timeout=timeout)
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return self._connections.send(method, target, headers=headers, body=body, timeout=timeout)
 
     def _failure(self, method: str, target: str, error: Exception) -> ApiUnavailableError:
         return ApiUnavailableError(f"{method} {_path(target)} at {self.server}: {error}")
@@ -161,20 +161,20 @@ class Transport:
     def _refusal(self, method: str, target: str, answer: Answer) -> ApiError:
         try:
             data = answer.body()
-        except OSError:
+        except FAILURES:
             data = b""
         request = f"{method} {_path(target)} at {self.server}"
-        return api_error(answer.status, _read_status(data), request=request, retry_after=_seconds(answer.field("retry-after")))
+        return api_error(answer.status, _read_status(data), request=request, retry_after=_seconds(answer.header("Retry-After")))
 
     def _try_send(self, path: str, timeout: float) -> Sent | None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*FAILURES):
             return self._send("GET", path, None, timeout)
         return None
 
     def _finish(self, path: str, sent: Sent | None, end: float) -> bytes | ApiError:
         left = max(end - self._clock.monotonic(), _LEAST_TIMEOUT)
         if sent is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*FAILURES):
                 answer = sent.answer(min(READ_TIMEOUT, left))
                 if answer.status < 300:
                     return answer.body()
@@ -197,7 +197,7 @@ def _path(target: str) -> str:
 
 
 def _may_repeat(error: ApiUnavailableError, *, safe: bool) -> bool:
-    unsent = isinstance(error.__cause__, NotSentError)
+    unsent = isinstance(error.__cause__, NotConnectedError)
     unprocessed = error.status == 429 or error.retry_after is not None
     return safe or unsent or unprocessed
 

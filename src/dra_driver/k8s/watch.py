@@ -14,7 +14,7 @@ from typing import Generic, Literal
 import msgspec
 
 from dra_driver.errors import ApiUnavailableError
-from dra_driver.k8s.connections import Answer
+from dra_driver.k8s.connections import FAILURES, Answer
 from dra_driver.k8s.decoding import Decoder, read_metadata
 from dra_driver.k8s.objects.meta import K, Kind, Object, ObjectMeta, Status, decode
 from dra_driver.k8s.transport import api_error
@@ -71,7 +71,7 @@ class Watch(Generic[K]):
     def _lines(self) -> Iterator[bytes]:
         pending = b""
         try:
-            for chunk in self._answer.pieces():
+            for chunk in self._answer.chunks():
                 *lines, pending = (pending + chunk).split(b"\n")
                 for line in lines:
                     if self._stopped.is_set():
@@ -80,7 +80,7 @@ class Watch(Generic[K]):
                         yield line
         except TimeoutError as error:
             raise ApiUnavailableError(f"{self._request}: the connection was silent for too long") from error
-        except (OSError, ValueError, AttributeError) as error:
+        except (*FAILURES, ValueError, AttributeError) as error:
             # ValueError and AttributeError: another thread closed the response below us.
             if not self._stopped.is_set():
                 raise ApiUnavailableError(f"{self._request}: {error}") from error
