@@ -9,7 +9,6 @@ from typing import cast
 from dra_driver.daemon.paths import DeviceNumbers
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.gpu.simulator.driver_root import SimulatedHostPaths, build
-from dra_driver.gpu.simulator.faults import FaultFile, FaultyNvml
 from dra_driver.gpu.simulator.nvml import SimulatedNvml
 from dra_driver.gpu.simulator.profile import Profile
 
@@ -37,5 +36,7 @@ def simulate(
     machine = profile.gpus(seed)
     nvml: Nvml = SimulatedNvml(profile, machine)
     if faults is not None:
+        from dra_driver.gpu.simulator.faults import FaultFile, FaultyNvml  # noqa: PLC0415  pydantic is only for who breaks GPUs
+
         nvml = cast("Nvml", FaultyNvml(nvml, FaultFile(faults, [gpu.slot.pci for gpu in machine])))
     return nvml, build(root, profile, machine, host_root=host_root, real_nodes=real_nodes, numbers=numbers)

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pynvml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dra_driver.errors import DeviceError, SettingsError
 from dra_driver.gpu import pci
@@ -34,16 +34,18 @@ _STEP = 0.02  # seconds between two looks of a call that hangs
 _HANDLES = {"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByPciBusId"}
 
 
-class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Fault(BaseModel):
     """What is wrong with one GPU: calls about it fail with `error`, or hang."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     gpu: str
     call: str = ""
     error: str = ""
     hangs: bool = False
 
 
-class _Content(msgspec.Struct, forbid_unknown_fields=True):
+class _Content(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
     faults: list[Fault] = []
 
 
@@ -76,11 +78,14 @@ class FaultFile:
 
     def _read(self) -> list[Fault]:
         try:
-            content = msgspec.convert(tomllib.loads(self._path.read_text()), _Content)
+            content = _Content.model_validate(tomllib.loads(self._path.read_text()))
             return [self._checked(fault) for fault in content.faults]
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, DeviceError) as error:  # TOMLDecodeError and ValidationError are ValueErrors
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}, found {one['input']!r}" for one in error.errors()]
+            raise SettingsError(f"file of simulated faults {self._path}: {'; '.join(problems)}") from error
+        except (OSError, ValueError, DeviceError) as error:  # TOMLDecodeError is a ValueError
             raise SettingsError(f"file of simulated faults {self._path}: {error}") from error
 
     def _checked(self, fault: Fault) -> Fault:
@@ -93,7 +98,7 @@ class FaultFile:
             raise ValueError(f"gpu = {fault.gpu!r}: need either error or hangs")
         if fault.error and not hasattr(pynvml, f"NVML_ERROR_{fault.error}"):
             raise ValueError(f"error = {fault.error!r}: NVML has no NVML_ERROR_{fault.error}")
-        return msgspec.structs.replace(fault, gpu=gpu)
+        return fault.model_copy(update={"gpu": gpu})
 
 
 class FaultyNvml:
