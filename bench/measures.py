@@ -38,17 +38,17 @@ def _calls(kind: str, title: str, aim: Aim | None = None) -> tuple[Measure, ...]
 _MEMORY = Aim(1.2)
 
 MEASURES = (
-    Measure("start", "process start to first slice", "ms", Aim(0.5)),
-    *_calls("single", "one claim", Aim(1.0)),
-    *_calls("batch", "8 claims in a call"),
-    *_calls("together", "8 callers at once"),
+    Measure("start", "process start to first slice", "ms", Aim(0.4)),
+    *_calls("single", "one claim", Aim(0.9)),
+    *_calls("batch", "8 claims in a call", Aim(0.35)),
+    *_calls("together", "8 callers at once", Aim(0.6)),
     Measure("held-first", "prepare, first 20 of 200 held, p50", "ms"),
     Measure("held-last", "prepare, last 20 of 200 held, p50", "ms"),
-    Measure("held-growth", "last 20 against first 20", "x"),
-    Measure("cpu", "processor time, prepare and unprepare", "ms"),
+    Measure("held-growth", "last 20 against first 20", "x", Aim(1.1, absolute=True)),
+    Measure("cpu", "processor time, prepare and unprepare", "ms", Aim(1.0)),
     Measure("rss-rest", "memory at rest", "MiB", _MEMORY),
     Measure("rss-after", "memory after 200 prepares", "MiB", _MEMORY),
-    Measure("rss-held", "memory with 200 held", "MiB", _MEMORY),
+    Measure("rss-held", "memory with 200 held", "MiB", Aim(1.1)),
     Measure("hole", "slices absent after a kubelet restart", "s", Aim(1.0, absolute=True)),
 )
 

@@ -222,9 +222,12 @@ def _forbidden_net_device(where: str, device: NetDevice) -> Iterator[str]:
             yield f"{where}: netDevices: found {name!r}, must be the name of an interface, at most {INTERFACE_NAME_MAX} bytes without / and blanks"
 
 
+_key_error = functools.lru_cache(maxsize=256)(names.label_key_error)  # one claim after another has the same keys
+
+
 def _forbidden_annotations(where: str, annotations: Mapping[str, str]) -> Iterator[str]:
     for key in annotations:
-        if wrong := names.label_key_error(key.lower()):
+        if wrong := _key_error(key.lower()):
             yield f"{where}: key {key!r}: {wrong}"
     if (size := sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())) > ANNOTATIONS_MAX:
         yield f"{where}: found {size} bytes, {ANNOTATIONS_MAX} are allowed"

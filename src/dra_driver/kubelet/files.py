@@ -19,9 +19,12 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103
         descriptor = _create(temporary)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        try:
             os.fchmod(descriptor, 0o644)
-            file.write(content)
+            while content:
+                content = content[os.write(descriptor, content) :]
+        finally:
+            os.close(descriptor)
         os.replace(temporary, path)  # noqa: PTH105  (on the way of every prepare)
     except OSError:
         with contextlib.suppress(OSError):

@@ -32,6 +32,9 @@ from dra_driver.node.settings import NodeSettings
 
 log = logging.getLogger(__name__)
 
+SWITCH_INTERVAL = 0.0005
+"""Seconds for which a loop that computes (sweep, publisher, health) keeps a prepare from going on. A prepare waits some ten times, for disk and API
+server, and each time Python's usual 5 ms might be added."""
 USER_AGENT = "dra-driver-node"
 
 
@@ -110,6 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201  there is no log before there are settings
         return 2
+    sys.setswitchinterval(SWITCH_INTERVAL)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes plain lines into our log; failures reach us as exceptions
     logs.configure(settings.log_level)
     log.info("starting", extra={"settings": effective(settings)})
