@@ -239,9 +239,9 @@ def test_a_listener_that_fails_harms_no_other(board: HealthBoard, caplog: pytest
 
 def test_a_restart_forgets_nothing(board: HealthBoard, clock: HandClock, database: Database) -> None:
     board.open(database)
+    board.report(POOL, "fine", True)
     board.report(POOL, DEVICE, True)
     board.report(POOL, DEVICE, False, "lost", reason="gpu-lost", fatal=True)
-    board.report(POOL, "fine", True)
     taints = board.taints(POOL, DEVICE)
     clock.time += 1000
     again = HealthBoard("toy.example.com", clock=clock)

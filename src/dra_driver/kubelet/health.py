@@ -176,13 +176,15 @@ class HealthBoard:
         with self._lock:
             records = self._devices.setdefault(key, {})
             before = _worst(records)
-            if source not in records:
+            first = source not in records
+            if first:
                 records[source] = _Record(new, self._clock.monotonic())
             elif not records[source].weigh(new, self._clock.monotonic(), fatal=fatal):
                 return
             self._unsaved.add(key)
             _log_change(key, before, records)
-        self._settle()
+        # That a device is well when it is first seen is written with the next look of `watch`: a start has hundreds of them.
+        self._settle(save=not (first and new.health is Health.HEALTHY))
 
     def keep(self, devices: Collection[tuple[str, str]]) -> None:
         """There are these devices, by pool and name; what is known of others, now or from before, is forgotten."""
@@ -263,10 +265,10 @@ class HealthBoard:
                 del self._devices[key]
             self._unsaved |= gone
 
-    def _settle(self) -> None:
+    def _settle(self, *, save: bool = True) -> None:
         """After a change: it is saved, then told, one change after the other, so that what is told last is what is true."""
         with self._telling:
-            if self._database is not None and self._leads():
+            if save and self._database is not None and self._leads():
                 self._save(self._database)
             for listener in self._listeners:
                 try:

@@ -24,6 +24,7 @@ from dra_driver.gpu.inventory import discover
 from dra_driver.gpu.last_known import LastKnown
 from dra_driver.gpu.nvml import Nvml
 from dra_driver.k8s.client import Client
+from dra_driver.k8s.objects.resource import DeviceTaint
 from dra_driver.kubelet.device_users import host_processes
 from dra_driver.kubelet.health import HealthBoard
 from dra_driver.kubelet.plugin import BOOT_ID, KubeletPlugin, PluginPaths, sleep
@@ -51,6 +52,8 @@ class NodeProgram:
         for gpu in inventory.gpus:
             for reading in attributes.problems(gpu):
                 log.warning("attribute left out", extra={"problem": reading})
+        self._pool = settings.node_name
+        self._taints: list[tuple[DeviceTaint, ...]] | None = None  # as they were published last
         self._driver = GpuDriver(settings.node_name, inventory, paths)
         self._client = Client(settings.connection(), USER_AGENT)
         self._health = HealthBoard(DRIVER, effect=settings.unhealthy_effect)
@@ -85,7 +88,11 @@ class NodeProgram:
         self._client.close()
 
     def _publish(self) -> None:
-        self.plugin.publisher.set_devices(self._driver.devices(self._health.taints))
+        """After each change of health; most of them, such as the first report of each GPU, leave the taints as they are."""
+        taints = [self._health.taints(self._pool, gpu.name) for gpu in self._inventory.gpus]
+        if taints != self._taints:
+            self._taints = taints
+            self.plugin.publisher.set_devices(self._driver.devices(self._health.taints))
 
 
 def _gpus(settings: NodeSettings, *, real_nodes: bool) -> tuple[Nvml, HostPaths]:
