@@ -20,10 +20,10 @@ FULL = "1:7"  # the numbers of /dev/full: a simulated GPU that a container can o
 
 @pytest.fixture
 def sweeping(process_nodes: dict[str, ProcessGpuNode]) -> Iterator[ProcessGpuNode]:
-    """A node whose first GPU can be opened, and whose program may look at its processes."""
+    """A node whose first GPU can be opened, and whose program may look at its processes and does not ask the kubelet, which is to be stopped."""
     one = process_nodes["node-a"]
     plain = one.flags
-    one.flags = (*plain, "--proc-mount=/proc", f"--sweep-grace={GRACE}", f"--simulate-numbers={FULL}")
+    one.flags = (*plain, "--proc-mount=/proc", f"--sweep-grace={GRACE}", f"--simulate-numbers={FULL}", "--pod-resources-socket=/nonexistent")
     one.restart()
     one.wait_published()
     one.wait_registered()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.daemon.clock import SystemClock
+from dra_driver.errors import HostError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, AllocationResult, DeviceAllocationResult
@@ -18,6 +19,7 @@ from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Plan
 from dra_driver.kubelet.journal import ClaimKey
 from dra_driver.kubelet.observer import Observer
+from dra_driver.kubelet.pod_resources import PodClaim
 from dra_driver.kubelet.sweep import GRACE, MOST_RELEASES, Sweep
 from dra_driver.sandbox.apiserver import ApiServer
 from tests.kubelet.host import Host, devices
@@ -189,6 +191,30 @@ def test_a_device_that_a_process_has_open_is_not_freed(bed: Bed) -> None:
     assert bed.host.held() == {claim.uid: ["toy-0"]}
     opened.unlink()
     assert bed.rounds(times=1) == ["released"]
+
+
+def test_a_claim_that_a_running_pod_has_is_not_freed_though_no_process_has_the_device_open(bed: Bed) -> None:
+    claim, other = bed.prepared("c"), bed.prepared("other", "toy-1")
+    bed.delete(claim)
+    bed.delete(other)
+    pods = [PodClaim(claim.namespace, claim.name, (), frozenset())]
+    bed.sweep._pods = lambda: pods
+    assert sorted(bed.rounds()) == ["busy", "released"]
+    assert bed.host.held() == {claim.uid: ["toy-0"]}
+    pods.clear()
+    assert bed.rounds(times=1) == ["released"]
+
+
+def test_a_kubelet_that_does_not_tell_of_its_pods_frees_nothing(bed: Bed) -> None:
+    claim = bed.prepared("c")
+    bed.delete(claim)
+
+    def silent() -> list[PodClaim]:
+        raise HostError("no answer")
+
+    bed.sweep._pods = silent
+    assert bed.rounds(times=3) == ["unknown"]
+    assert bed.host.held() == {claim.uid: ["toy-0"]}
 
 
 def test_processes_that_cannot_be_seen_free_nothing(bed: Bed) -> None:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -52,6 +52,9 @@ from dra_driver.kubelet.registration import Registrar
 from dra_driver.kubelet.server import Place, SocketServer
 from dra_driver.kubelet.strangers import Strangers
 from dra_driver.kubelet.sweep import Sweep
+
+if TYPE_CHECKING:
+    from dra_driver.kubelet.pod_resources import PodClaim
 
 KUBELET_DIRECTORY = Path("/var/lib/kubelet")
 CDI_DIRECTORY = Path("/var/run/cdi")
@@ -239,8 +242,18 @@ class KubeletPlugin:
             node=self._node,
             leads=self.leads,
             grace=self._sweep_grace,
+            pods=self._claims_of_pods,
             observer=self.metrics,
         )
+
+    def _claims_of_pods(self) -> list[PodClaim]:
+        """What the kubelet tells of the claims of running pods, nothing where it has no socket for that. HostError when it does not answer."""
+        socket = self._paths.pod_resources
+        if socket is None or not socket.exists():
+            return []
+        from dra_driver.kubelet.pod_resources import claims_of_pods  # noqa: PLC0415  its messages are seldom needed
+
+        return claims_of_pods(socket, self._driver.name)
 
     def _leave(self) -> None:
         self.presence.leave(lambda: bool(self.metrics.running), successor=bool(self.instance.siblings()))

@@ -2,7 +2,8 @@
 
 The kubelet forgets a claim when it loses its own checkpoint, or when the node was away while the pod and the claim were deleted. Then no unprepare
 comes, and the device would be lost. But absence from the API alone never frees a device: the claim must be absent in two rounds that are longer apart
-than a container may take to end, this node must be known to the API server that says so, and no process may have the device open.
+than a container may take to end, this node must be known to the API server that says so, no pod that the kubelet runs may have the claim, and no
+process the device open.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dra_driver.daemon.clock import Clock, SystemClock
-from dra_driver.errors import ApiError, ApiNotFoundError
+from dra_driver.errors import ApiError, ApiNotFoundError, DraError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS
@@ -24,6 +26,9 @@ from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
 from dra_driver.kubelet.journal import Entry, Journal
 from dra_driver.kubelet.observer import Observer
+
+if TYPE_CHECKING:  # it loads messages that are seldom needed
+    from dra_driver.kubelet.pod_resources import PodClaim
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +48,10 @@ class _Absence:
 
 
 class Sweep:
-    """Looks at all prepared claims of `driver` on `node`. `leads` tells whether this instance is the one to do it."""
+    """Looks at all prepared claims of `driver` on `node`. `leads` tells whether this instance is the one to do it.
+
+    `pods` gives the claims of running pods as the kubelet knows them; without it only processes tell that a device is used.
+    """
 
     def __init__(
         self,
@@ -56,6 +64,7 @@ class Sweep:
         node: str,
         leads: Callable[[], bool] = lambda: True,
         grace: float = GRACE,
+        pods: Callable[[], Collection[PodClaim]] | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -67,6 +76,7 @@ class Sweep:
         self._node = node
         self._leads = leads
         self._grace = grace
+        self._pods = pods
         self._interval = min(INTERVAL, grace / 2)
         self._clock = clock or SystemClock()
         self._observer = observer or Observer()
@@ -101,7 +111,7 @@ class Sweep:
                 candidates.append(entry)
         if candidates and self._is_our_cluster():
             released = 0
-            for entry in candidates:
+            for entry in self._without_pods(candidates):
                 if released < MOST_RELEASES:
                     released += self._release(entry)
 
@@ -140,6 +150,20 @@ class Sweep:
             self._observer.sweep("unknown")
             return False
         return True
+
+    def _without_pods(self, candidates: Sequence[Entry]) -> list[Entry]:
+        """Those that no running pod has, as far as the kubelet tells: a container may have a device without having it open."""
+        try:
+            used = {(one.namespace, one.name) for one in self._pods()} if self._pods else set()
+        except DraError as error:
+            log.warning("sweep: the kubelet cannot tell, nothing is released", extra={"error": str(error)})
+            self._observer.sweep("unknown")
+            return []
+        busy = [entry for entry in candidates if (entry.claim.namespace, entry.claim.name) in used]
+        for entry in busy:
+            log.warning("sweep: prepared claim is gone, but a running pod has it; its devices stay reserved", extra={"claim": str(entry.claim)})
+            self._observer.sweep("busy")
+        return [entry for entry in candidates if entry not in busy]
 
     def _release(self, entry: Entry) -> bool:
         """Whether its devices are free now."""
