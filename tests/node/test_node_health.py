@@ -16,7 +16,12 @@ from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device
 from dra_driver.kubelet import health
+from dra_driver.kubelet._proto.dra_health_v1_pb2 import NodeWatchResourcesRequest
+from dra_driver.kubelet._proto.dra_health_v1_pb2_grpc import DRAResourceHealthStub
+from dra_driver.kubelet._proto.dra_v1_pb2 import Claim, NodePrepareResourcesRequest
+from dra_driver.kubelet._proto.dra_v1_pb2_grpc import DRAPluginStub
 from dra_driver.kubelet.health import Patience
+from dra_driver.kubelet.server import dial
 from dra_driver.node.driver import DRIVER
 from dra_driver.sandbox.apiserver import ApiServer
 from dra_driver.sandbox.kubelet.plugin import ClaimReference
@@ -112,6 +117,38 @@ def test_a_hung_call_of_nvml_delays_neither_prepare_nor_unprepare(node: Simulate
     begin = time.monotonic()
     node.stop_program()
     assert time.monotonic() - begin < 10, "a thread that hangs keeps nobody from ending"
+    node.faults.unlink()
+
+
+def test_abandoned_streams_waiting_prepares_and_a_hung_call_of_nvml_together_keep_nobody_waiting(node: SimulatedNode, client: Client) -> None:
+    plugin = node.kubelet.registry.plugin(DRIVER)
+
+    def claim(name: str, device: str) -> ClaimReference:
+        made = allocated(client, name, result(device, driver=DRIVER, pool=NODE))
+        return ClaimReference(made.namespace, made.name, made.uid)
+
+    held, other, later = claim("held", FIRST), claim("other", SECOND), claim("later", SECOND)
+    plugin.prepare([held, other])
+    node.faults.write_text(HANGS)
+    wait_published(client, lambda _, second: keys(second) == [f"{DRIVER}/not-answering"])
+    with dial(Path(plugin.endpoint)) as channel:
+        streams = [DRAResourceHealthStub(channel).NodeWatchResources(NodeWatchResourcesRequest()) for _ in range(20)]  # nobody reads them
+        waiting = []
+        for number in range(20):
+            one = claim(f"waits-{number}", FIRST)
+            request = NodePrepareResourcesRequest(claims=[Claim(namespace=one.namespace, name=one.name, uid=one.uid)])
+            waiting.append(DRAPluginStub(channel).NodePrepareResources.future(request, timeout=45))
+        deadline = time.monotonic() + 20
+        while node.program.plugin.metrics.running.by_operation().get(("prepare",)) != 20:
+            assert time.monotonic() < deadline, "not all prepares have come"
+            time.sleep(0.01)
+        plugin.unprepare([other])
+        plugin.prepare([later])
+        assert not any(call.done() for call in waiting)
+        for call in [*waiting, *streams]:
+            call.cancel()
+    plugin.unprepare([held])
+    plugin.prepare([claim("next", FIRST)])
     node.faults.unlink()
 
 
