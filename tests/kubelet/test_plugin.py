@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import queue
 import socket
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dra_driver.daemon import logs
 from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError, JournalError, StoppedError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES, Node
@@ -123,6 +126,27 @@ def test_an_empty_call_has_an_empty_answer(start: Start, kubelet: StandInKubelet
     start()
     assert kubelet.wait_registered(DRIVER)
     assert kubelet.registry.plugin(DRIVER).prepare([]) == {}
+
+
+def test_all_lines_of_a_call_have_its_operation_id(start: Start, kubelet: StandInKubelet, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dra_driver")
+    start()
+    assert kubelet.wait_registered(DRIVER)
+    claims = [allocated(client, f"c{number}", result(f"toy-{number}")) for number in range(2)]
+    plugin = kubelet.registry.plugin(DRIVER)
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter())
+    logging.getLogger("dra_driver").addHandler(handler)
+    try:
+        plugin.prepare([ClaimReference(one.namespace, one.name, one.uid) for one in claims])
+        plugin.unprepare([ClaimReference(one.namespace, one.name, one.uid) for one in claims])
+    finally:
+        logging.getLogger("dra_driver").removeHandler(handler)
+    lines = [line for line in map(json.loads, stream.getvalue().splitlines()) if line["msg"] == "claim done"]
+    ids = {operation: {line["operation_id"] for line in lines if line["operation"] == operation} for operation in ("prepare", "unprepare")}
+    assert [len(found) for found in ids.values()] == [1, 1], "one for both claims of a call"
+    assert ids["prepare"] != ids["unprepare"]
 
 
 def test_slices_come_back_when_they_are_deleted(start: Start, client: Client, api: ApiServer, kubelet: StandInKubelet) -> None:
