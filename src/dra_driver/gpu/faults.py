@@ -60,12 +60,17 @@ class FaultWatch:
             return sum(call.hangs for calls in self._calls.values() for call in calls)
 
     def run(self, stop: threading.Event) -> None:
-        """A loop."""
+        """A loop: all GPUs at once when it begins to lead, then one after the other, so that their looks are spread over the interval."""
+        began = False
         while not stop.is_set():
-            if self._leads():
-                for gpu in self._gpus:
-                    self._look(gpu)
-            self._clock.wait(stop, INTERVAL)
+            leads = self._leads()
+            for gpu in self._gpus if leads else ():
+                self._look(gpu)
+                if began and self._clock.wait(stop, INTERVAL / len(self._gpus)):
+                    return
+            if not (began and leads and self._gpus):
+                self._clock.wait(stop, INTERVAL)
+            began = leads
 
     def _look(self, gpu: Gpu) -> None:
         now = self._clock.monotonic()

@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS devices (
   PRIMARY KEY (claim_uid, device, pool, share_id)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS one_holder ON devices(uuid) WHERE exclusive;
+CREATE INDEX IF NOT EXISTS holders ON devices(uuid);
 CREATE TABLE IF NOT EXISTS host_changes (   -- written before the host is changed
   claim_uid TEXT NOT NULL REFERENCES claims(uid) ON DELETE CASCADE,
   position INTEGER NOT NULL, subject TEXT NOT NULL, wanted TEXT NOT NULL, before TEXT NOT NULL,
@@ -76,7 +77,7 @@ class _Job(Generic[R]):
         self.result: R
 
     def run(self, connection: sqlite3.Connection) -> None:
-        """In a transaction; its own part of it is taken back if it fails."""
+        """In a transaction of several; its own part of it is taken back if it fails."""
         connection.execute("SAVEPOINT job")
         try:
             self.result = self.change(connection)
@@ -146,8 +147,11 @@ class Database:
     def _commit(self, jobs: list[_Job[Any]]) -> None:
         try:
             self._writing.execute("BEGIN IMMEDIATE")
-            for job in jobs:
-                job.run(self._writing)
+            if len(jobs) == 1:  # the usual case: what takes back the transaction takes back the change
+                jobs[0].result = jobs[0].change(self._writing)
+            else:
+                for job in jobs:
+                    job.run(self._writing)
             self._writing.execute("COMMIT")
         except BaseException as error:  # nobody's change is on the disk
             interrupted = not isinstance(error, Exception)

@@ -259,10 +259,11 @@ class Journal:
                 for held in entry.devices
             ],
         )
-        connection.executemany(
-            "INSERT INTO host_changes (claim_uid, position, subject, wanted, before) VALUES (?, ?, ?, ?, ?)",
-            [(claim.uid, position, one.subject, one.wanted, one.before) for position, one in enumerate(entry.changes)],
-        )
+        if entry.changes:
+            connection.executemany(
+                "INSERT INTO host_changes (claim_uid, position, subject, wanted, before) VALUES (?, ?, ?, ?, ?)",
+                [(claim.uid, position, one.subject, one.wanted, one.before) for position, one in enumerate(entry.changes)],
+            )
 
 
 def _held(connection: sqlite3.Connection, entry: Entry, overlaps: Mapping[str, Sequence[str]]) -> DeviceHeldError | None:
@@ -308,6 +309,10 @@ def _set_otherwise(connection: sqlite3.Connection, entry: Entry) -> ClaimError |
 
 def _select(connection: sqlite3.Connection, where: str, arguments: tuple[str, ...]) -> list[Entry]:
     # `where` is one of two constants of this module; values are bound.
+    query = f"SELECT uid, namespace, name, allocation, prepared, pod_claim, boot_id, revision FROM claims {where} ORDER BY uid"  # noqa: S608
+    rows = connection.execute(query, arguments).fetchall()
+    if not rows:
+        return []
     inner = f"SELECT uid FROM claims {where}"  # noqa: S608
     devices: dict[str, list[HeldDevice]] = {}
     query = f"SELECT claim_uid, pool, device, uuid, share_id, admin FROM devices WHERE claim_uid IN ({inner}) ORDER BY device, pool, share_id"  # noqa: S608
@@ -317,7 +322,6 @@ def _select(connection: sqlite3.Connection, where: str, arguments: tuple[str, ..
     query = f"SELECT claim_uid, subject, wanted, before FROM host_changes WHERE claim_uid IN ({inner}) ORDER BY claim_uid, position"  # noqa: S608
     for uid, *record in connection.execute(query, arguments):
         changes.setdefault(uid, []).append(ChangeRecord(*record))
-    query = f"SELECT uid, namespace, name, allocation, prepared, pod_claim, boot_id, revision FROM claims {where} ORDER BY uid"  # noqa: S608
     return [
         Entry(
             ClaimKey(namespace, name, uid),
@@ -329,5 +333,5 @@ def _select(connection: sqlite3.Connection, where: str, arguments: tuple[str, ..
             boot_id,
             revision,
         )
-        for uid, namespace, name, allocation, prepared, pod_claim, boot_id, revision in connection.execute(query, arguments)
+        for uid, namespace, name, allocation, prepared, pod_claim, boot_id, revision in rows
     ]
