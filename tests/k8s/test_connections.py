@@ -10,16 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dra_driver.errors import ApiDeniedError, ApiNotFoundError, ApiUnavailableError, SettingsError
+from dra_driver.errors import ApiDeniedError, ApiError, ApiNotFoundError, ApiUnavailableError, SettingsError
+from dra_driver.k8s import connections
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.config import Connection
+from dra_driver.k8s.connections import _Connection
 from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.sandbox.apiserver import ApiServer
@@ -284,3 +286,114 @@ def test_a_proxy_is_asked_for_the_whole_address_of_a_server_without_tls() -> Non
 def test_other_proxies_are_refused(proxy: str) -> None:
     with pytest.raises(SettingsError, match=rf"proxy '{proxy}' of API server http://api.example: need http://host\[:port\]"):
         Client(Connection("http://api.example", proxy=proxy), "test")
+
+
+class Teller:
+    """Answers each request with what `tell` makes of its path: raw bytes, the last of them when `rest` is set."""
+
+    def __init__(self, tell: Callable[[str], tuple[bytes, bytes]]) -> None:
+        self.rest = threading.Event()
+        self._tell = tell
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.connection = Connection(f"http://127.0.0.1:{self._listener.getsockname()[1]}")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.rest.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                one, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+
+    def _serve(self, one: socket.socket) -> None:
+        with one, one.makefile("rb") as lines, suppress(OSError):
+            while first := lines.readline():
+                while lines.readline() not in {b"\r\n", b""}:
+                    pass
+                now, later = self._tell(first.split()[1].decode())
+                one.sendall(now)
+                if later:
+                    self.rest.wait(LIMIT)
+                    one.sendall(later)
+
+
+def ok(name: str) -> bytes:
+    body = json.dumps({"metadata": {"name": name}}).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@contextmanager
+def telling(tell: Callable[[str], tuple[bytes, bytes]]) -> Iterator[tuple[Teller, Client]]:
+    teller = Teller(tell)
+    try:
+        with talking(teller.connection) as client:
+            yield teller, client
+    finally:
+        teller.close()
+
+
+def last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def test_an_answer_that_comes_after_its_time_is_nobody_elses() -> None:
+    with telling(lambda path: (b"", ok("late")) if last(path) == "late" else (ok(last(path)), b"")) as (teller, client):
+        with pytest.raises(ApiUnavailableError, match="timed out"):
+            client.get(NODES, "late", deadline=0.2)
+        teller.rest.set()
+        assert [client.get(NODES, name, deadline=LIMIT).metadata.name for name in ("a", "b")] == ["a", "b"]
+
+
+def test_an_interim_answer_is_none_and_what_follows_it_is_nobody_elses() -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+    with telling(lambda path: (early, ok("first")) if last(path) == "first" else (ok(last(path)), b"")) as (teller, client):
+        found: list[Node | ApiError] = client.get_all(NODES, [("", "first"), ("", "other")], deadline=0.3)
+        assert isinstance(found[0], ApiUnavailableError)
+        assert isinstance(found[1], Node)
+        teller.rest.set()
+        assert client.get(NODES, "second", deadline=0).metadata.name == "second"
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"kind": "Status", "code": 200}', b'{"metadata": {"name": "other"}}', b'{"items": []}'])
+def test_an_answer_about_something_else_is_none(body: bytes) -> None:
+    with telling(lambda path: (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body), b"")) as (_, client):
+        with pytest.raises(ApiUnavailableError, match="GET /api/v1/nodes/mine at .*: the answer is not that object"):
+            client.get(NODES, "mine", deadline=LIMIT)
+        assert [type(one) for one in client.get_all(NODES, [("", "mine")], deadline=LIMIT)] == [ApiUnavailableError]
+
+
+@pytest.mark.parametrize(
+    "cut", [ok("mine")[:-1], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"met\r\n", b"HTTP/1.1 200 OK\r\n\r\n{\"metad", b"HTTP/1.1 2"]
+)
+def test_a_part_of_an_answer_is_none(cut: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    one, _ = listener.accept()
+                    with one:
+                        one.recv(1 << 16)
+                        one.sendall(cut)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with talking(Connection(f"http://127.0.0.1:{listener.getsockname()[1]}")) as client, pytest.raises(ApiError):
+            client.get(NODES, "mine", deadline=0)
+
+
+def test_several_objects_of_a_server_that_cannot_be_reached_cost_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreachable(_Connection):
+        def connect(self) -> None:
+            time.sleep(self.timeout)  # as a server does that answers no SYN
+            raise TimeoutError("timed out")
+
+    monkeypatch.setattr(connections, "_Connection", Unreachable)
+    with talking(Connection("http://127.0.0.1:1")) as client:
+        began = time.monotonic()
+        found = client.get_all(NODES, [("", f"n{index}") for index in range(6)], deadline=0.5)
+        took = time.monotonic() - began
+    assert [type(one) for one in found] == [ApiUnavailableError] * 6
+    assert took < 2.5, "not half a second for each"

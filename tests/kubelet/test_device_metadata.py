@@ -26,6 +26,7 @@ from dra_driver.kubelet.driver import DeviceMetadata, Plan, PlannedDevice
 from dra_driver.kubelet.journal import ClaimKey, Journal
 from dra_driver.kubelet.metadata import POD_CLAIM_NAME, files_for
 from dra_driver.sandbox.container import start_container
+from tests.kubelet.host import Host
 from tests.kubelet.toy import ToyDriver, allocated, result
 
 CLAIM = ClaimKey("ns", "training", "8f1c-uid")
@@ -181,3 +182,13 @@ def test_what_the_pod_calls_the_claim_is_known_after_everything_but_the_journal_
     assert second.unprepare([claim]) == {claim.uid: None}
     assert [path.name for path in (tmp_path / "cdi").rglob("*")] == ["toy.example.com-metadata"]
     database.close()
+
+
+def test_a_prepare_that_fails_after_the_metadata_leaves_none(client: Client, tmp_path: Path) -> None:
+    host = Host(client, tmp_path)
+    host.driver.telling = {"toy-0"}
+    host.driver.node_path = "no/path/{}"  # which runtimes refuse
+    claim = allocated(client, "c", result("toy-0"))
+    assert "container runtimes refuse" in str(host.prepare(claim))
+    assert (host.held(), [path for path in (tmp_path / "cdi").rglob("*") if claim.uid in str(path)]) == ({}, [])
+    host.close()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import grpc
 import pytest
 
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as rpc
@@ -22,10 +23,13 @@ DRIVER = "toy.example.com"
 def registrar(path: Path, driver: str) -> Iterator[Registrar]:
     one = Registrar(driver, Path("/elsewhere/dra.sock"), ["v1.DRAPlugin"])
     asked: list[object] = []
+    one.busy = False  # type: ignore[attr-defined]
     answer = one.GetInfo
 
-    def counted(request: object, context: object) -> object:
+    def counted(request: object, context: grpc.ServicerContext) -> object:
         asked.append(request)
+        if one.busy:  # type: ignore[attr-defined]
+            context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
         return answer(request, context)  # type: ignore[arg-type]
 
     one.GetInfo = counted  # type: ignore[method-assign, assignment]
@@ -76,3 +80,12 @@ def test_what_does_not_answer_hides_nobody(short: Path) -> None:
         (short / "c-file").touch()
         with registrar(short / "z-reg.sock", DRIVER):
             assert "z-reg.sock" in Strangers(DRIVER, short, set).look()
+
+
+def test_a_stranger_that_is_busy_for_a_moment_is_still_one(short: Path) -> None:
+    strangers = Strangers(DRIVER, short, set)
+    with registrar(short / "z-reg.sock", DRIVER) as other:
+        found = strangers.look()
+        other.busy = True  # type: ignore[attr-defined]
+        assert strangers.look() == found != ""
+    assert strangers.look() == "", "it has gone"

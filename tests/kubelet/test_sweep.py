@@ -321,3 +321,18 @@ def test_a_claim_that_cannot_be_read_does_not_keep_others_from_being_freed(bed: 
     api.fail("GET", f"resourceclaims/{first.claim.name}", status=400, reason="BadRequest", message="what is that?", times=None)
     assert bed.rounds() == ["unknown", "released"]
     assert list(bed.host.held()) == [first.claim.uid]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "message"),
+    [
+        ("", 200, "a proxy that says yes to everything"),
+        ("resourceclaims", 404, "the server could not find the requested resource"),
+        ("resourceclaims", 404, "404 page not found"),
+    ],
+)
+def test_an_answer_that_is_not_about_the_claim_frees_nothing(bed: Bed, api: ApiServer, path: str, status: int, message: str) -> None:
+    claim = bed.prepared("c")
+    api.fail("GET", path, status=status, reason="NotFound", message=message, times=None)
+    assert bed.rounds(times=3) == ["unknown"]
+    assert bed.host.held() == {claim.uid: ["toy-0"]}

@@ -14,7 +14,7 @@ from typing import Any, Generic
 import msgspec
 
 from dra_driver.daemon.clock import Clock, SystemClock
-from dra_driver.errors import ApiError, ApiGoneError
+from dra_driver.errors import ApiError, ApiGoneError, ApiUnavailableError
 from dra_driver.k8s.config import Connection
 from dra_driver.k8s.decoding import Decoder
 from dra_driver.k8s.objects.meta import K, Kind, ListMeta, Object, decode
@@ -69,13 +69,14 @@ class Client:
             watch.stop()
 
     def get(self, kind: Kind[K], name: str, namespace: str = "", *, deadline: float = DEADLINE) -> K:
-        """One object."""
-        return self._read(kind, self._transport.request("GET", kind.path(namespace=namespace, name=name), deadline=deadline))
+        """One object. ApiUnavailableError when the answer is about another one."""
+        return self._read_one(kind, namespace, name, self._transport.request("GET", kind.path(namespace=namespace, name=name), deadline=deadline))
 
     def get_all(self, kind: Kind[K], names: Sequence[tuple[str, str]], *, deadline: float = DEADLINE) -> builtins.list[K | ApiError]:
         """Objects by namespace and name, each or why it cannot be had; they are asked for at the same time."""
         paths = [kind.path(namespace=namespace, name=name) for namespace, name in names]
-        return [self._read_or_error(kind, found) for found in self._transport.get_all(paths, deadline=deadline)]
+        answers = self._transport.get_all(paths, deadline=deadline)
+        return [self._read_or_error(kind, *name, found) for name, found in zip(names, answers, strict=True)]
 
     def list(
         self, kind: Kind[K], namespace: str = "", *, field_selector: str = "", label_selector: str = "", deadline: float = DEADLINE
@@ -180,11 +181,19 @@ class Client:
         except msgspec.DecodeError as error:
             raise ApiError(f"GET {path} at {self.server}: not a list: {error}") from error
 
-    def _read_or_error(self, kind: Kind[K], found: bytes | ApiError) -> K | ApiError:
+    def _read_or_error(self, kind: Kind[K], namespace: str, name: str, found: bytes | ApiError) -> K | ApiError:
         try:
-            return found if isinstance(found, ApiError) else self._read(kind, found)
+            return found if isinstance(found, ApiError) else self._read_one(kind, namespace, name, found)
         except ApiError as error:
             return error
+
+    def _read_one(self, kind: Kind[K], namespace: str, name: str, data: bytes) -> K:
+        """What a server answers that is broken, or a proxy in its place, must not pass for the object: it would look replaced, or empty."""
+        found = self._read(kind, data)
+        if (found.metadata.namespace, found.metadata.name) != (namespace, name):
+            told = data[:200].decode(errors="replace")
+            raise ApiUnavailableError(f"GET {kind.path(namespace=namespace, name=name)} at {self.server}: the answer is not that object: {told!r}")
+        return found
 
     def _read(self, kind: Kind[K], data: bytes) -> K:
         try:

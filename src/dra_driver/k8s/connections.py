@@ -101,7 +101,10 @@ class Sent:
         try:
             if timeout is not None:
                 self._connection.stream.settimeout(timeout)
-            return Answer(self._connections, self._connection, self._connection.getresponse())
+            response = self._connection.getresponse()
+            if response.status < 200:  # http.client knows 100 only; the answer is still to come, and the next request would get it
+                raise http.client.HTTPException(f"an interim answer with HTTP {response.status}, which nobody asked for")
+            return Answer(self._connections, self._connection, response)
         except BaseException:
             self._connection.close()
             raise

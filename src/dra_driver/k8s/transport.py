@@ -105,8 +105,7 @@ class Transport:
         `deadline` is in seconds from now, for all of them and all attempts.
         """
         end = self._clock.monotonic() + deadline
-        timeout = min(READ_TIMEOUT, max(deadline, _LEAST_TIMEOUT))
-        sent = [self._try_send(path, timeout) for path in paths]
+        sent = [self._try_send(path, end) for path in paths]
         return [self._finish(path, one, end) for path, one in zip(paths, sent, strict=True)]
 
     def stream(self, path: str, query: Mapping[str, str], *, silence: float) -> Answer:
@@ -166,9 +165,10 @@ class Transport:
         request = f"{method} {_path(target)} at {self.server}"
         return api_error(answer.status, _read_status(data), request=request, retry_after=_seconds(answer.header("Retry-After")))
 
-    def _try_send(self, path: str, timeout: float) -> Sent | None:
+    def _try_send(self, path: str, end: float) -> Sent | None:
+        left = end - self._clock.monotonic()  # a server that cannot be reached takes some of it with each request
         with contextlib.suppress(*FAILURES):
-            return self._send("GET", path, None, timeout)
+            return self._send("GET", path, None, min(READ_TIMEOUT, max(left, _LEAST_TIMEOUT)))
         return None
 
     def _finish(self, path: str, sent: Sent | None, end: float) -> bytes | ApiError:

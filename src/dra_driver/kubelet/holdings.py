@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -139,6 +140,8 @@ class Holdings:
 
     def _take_back(self, entry: Entry) -> None:
         """After a failure. What cannot be taken back stays in the journal: an unprepare, or the sweep, tries again."""
+        with suppress(DraError):  # a file that stays does no harm, a device that stays reserved does
+            self._cdi.remove(entry.claim)
         error = attempt(entry.claim, self._changes.take_back, entry)
         if error is None:
             self._journal.release([entry.claim.uid])

@@ -30,24 +30,32 @@ class Strangers:
         self._registry = registry
         self._ours = ours
         self._others: set[_File] = set()
+        self._known: dict[_File, str] = {}
 
     def look(self) -> str:
-        """Which living registrar has our driver's name, "" if none has."""
+        """Which living registrar has our driver's name, "" if none has.
+
+        One that is busy for a moment lives on: the kubelet has not forgotten it either.
+        """
         ours = self._ours()
         files = {file for file in self._sockets() if file[0] not in ours}
         self._others &= files
+        self._known = {file: told for file, told in self._known.items() if file in files}
         asked = {file: _ask(file[0]) for file in sorted(files - self._others) if is_served(file[0])}
         try:
             for file, (_, answer) in asked.items():
                 try:
                     info = answer.result()
                 except grpc.RpcError:
+                    if file in self._known:
+                        return self._known[file]
                     continue  # perhaps next time
                 if info.name == self._driver:
-                    return (
+                    self._known[file] = (
                         f"another driver of the name {self._driver} is registered at {file[0]} (it serves {info.endpoint or file[0]}); "
                         "two of them would give one device to two pods: remove that driver from this node, or keep this one off it"
                     )
+                    return self._known[file]
                 self._others.add(file)
         finally:
             for channel, answer in asked.values():

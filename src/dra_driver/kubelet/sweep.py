@@ -120,8 +120,10 @@ class Sweep:
         claim = entry.claim
         try:
             found = self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace, deadline=CALL_DEADLINE)
-        except ApiNotFoundError:
-            return False
+        except ApiNotFoundError as error:
+            if f'"{claim.name}" not found' in error.message:
+                return False
+            raise  # of the API and not of the claim: a server without resource.k8s.io/v1, or something else in its place
         if found.metadata.uid != claim.uid or found.status.allocation is None:
             return False
         pools = {device.pool for device in entry.devices}
