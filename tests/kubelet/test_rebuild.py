@@ -343,6 +343,8 @@ def test_a_device_of_two_claims_is_reported_and_free_when_both_are_gone(
     assert host.unprepare(first) is None
     for device in ("toy-0", "toy-1"):
         assert "still prepared for claim default/second" in refused(host, client, device)
+    share = host.prepare(allocated(client, "share-of-the-second-ones", result("toy-0", share_id="s1")))
+    assert "still prepared for claim default/second" in str(share)
     assert host.unprepare(second) is None
     assert devices(host.prepare(allocated(client, "next", result("toy-0"), result("toy-1", "more"))))
 

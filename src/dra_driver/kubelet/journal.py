@@ -275,7 +275,7 @@ def _held(connection: sqlite3.Connection, entry: Entry, overlaps: Mapping[str, S
         places = ", ".join("?" * len(uuids))
         query = (
             "SELECT namespace, name, uid, revision, device, uuid FROM devices JOIN claims ON uid = claim_uid "  # noqa: S608  only question marks go in
-            f"WHERE uuid IN ({places}) AND NOT admin AND (exclusive OR ? OR share_id = ?) AND claim_uid != ?"
+            f"WHERE uuid IN ({places}) AND NOT admin AND (share_id = '' OR ? OR share_id = ?) AND claim_uid != ?"
         )
         row = connection.execute(query, (*uuids, held.exclusive, held.share_id, entry.claim.uid)).fetchone()
         if row is not None:
