@@ -360,13 +360,13 @@ def test_an_interim_answer_is_none_and_what_follows_it_is_nobody_elses() -> None
 @pytest.mark.parametrize("body", [b"{}", b'{"kind": "Status", "code": 200}', b'{"metadata": {"name": "other"}}', b'{"items": []}'])
 def test_an_answer_about_something_else_is_none(body: bytes) -> None:
     with telling(lambda path: (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body), b"")) as (_, client):
-        with pytest.raises(ApiUnavailableError, match="GET /api/v1/nodes/mine at .*: the answer is not that object"):
+        with pytest.raises(ApiUnavailableError, match=r"GET /api/v1/nodes/mine at .*: the answer is not that object"):
             client.get(NODES, "mine", deadline=LIMIT)
         assert [type(one) for one in client.get_all(NODES, [("", "mine")], deadline=LIMIT)] == [ApiUnavailableError]
 
 
 @pytest.mark.parametrize(
-    "cut", [ok("mine")[:-1], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"met\r\n", b"HTTP/1.1 200 OK\r\n\r\n{\"metad", b"HTTP/1.1 2"]
+    "cut", [ok("mine")[:-1], b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"met\r\n', b'HTTP/1.1 200 OK\r\n\r\n{"metad', b"HTTP/1.1 2"]
 )
 def test_a_part_of_an_answer_is_none(cut: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -387,7 +387,7 @@ def test_a_part_of_an_answer_is_none(cut: bytes) -> None:
 def test_several_objects_of_a_server_that_cannot_be_reached_cost_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unreachable(_Connection):
         def connect(self) -> None:
-            time.sleep(self.timeout)  # as a server does that answers no SYN
+            time.sleep(self.timeout or LIMIT)  # as a server does that answers no SYN
             raise TimeoutError("timed out")
 
     monkeypatch.setattr(connections, "_Connection", Unreachable)

@@ -101,10 +101,7 @@ class Sent:
         try:
             if timeout is not None:
                 self._connection.stream.settimeout(timeout)
-            response = self._connection.getresponse()
-            if response.status < 200:  # http.client knows 100 only; the answer is still to come, and the next request would get it
-                raise http.client.HTTPException(f"an interim answer with HTTP {response.status}, which nobody asked for")
-            return Answer(self._connections, self._connection, response)
+            return Answer(self._connections, self._connection, self._connection.getresponse())
         except BaseException:
             self._connection.close()
             raise
@@ -178,6 +175,12 @@ class _Connection(http.client.HTTPConnection):
         self.stream = self.sock
         self._poll = select.poll()
         self._poll.register(self.sock, select.POLLIN)
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        response = super().getresponse()
+        if response.status < 200:  # only 100 is passed over there; the answer is still to come, and the next request would get it
+            raise http.client.HTTPException(f"an interim answer with HTTP {response.status}, which nobody asked for")
+        return response
 
     def ended(self) -> bool:
         """Whether an idle connection cannot be used any more: nothing but its end comes unasked."""
