@@ -48,7 +48,7 @@ class PluginMetrics(Measures, Observer):
         )
         self._sweep = self.tally(
             "sweep_claims",
-            "prepared claims that the sweep looked at; released ones were lost, busy ones have a process on a device",
+            "prepared claims that the sweep looked at; released ones were lost, busy ones have a running pod, or a process on a device",
             "outcome",
             known=_each(("kept", "absent", "busy", "released", "unknown", "failed")),
         )
