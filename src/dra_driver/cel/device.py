@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from dra_driver.cel.evaluation.values import MAX_INT, Amount, TextMap, Version
 from dra_driver.errors import ParseError
@@ -11,45 +11,6 @@ from dra_driver.errors import ParseError
 _NO_VALUE = "unsupported attribute value"
 _NOTHING: dict[str, Any] = {}
 _LISTS = ("ints", "bools", "strings", "versions")
-
-
-class AttributeLike(Protocol):
-    """A DeviceAttribute of the API: exactly one field is set."""
-
-    @property
-    def int_(self) -> int | None: ...
-    @property
-    def bool_(self) -> bool | None: ...
-    @property
-    def string(self) -> str | None: ...
-    @property
-    def version(self) -> str | None: ...
-    @property
-    def ints(self) -> list[int] | None: ...
-    @property
-    def bools(self) -> list[bool] | None: ...
-    @property
-    def strings(self) -> list[str] | None: ...
-    @property
-    def versions(self) -> list[str] | None: ...
-
-
-class CapacityLike(Protocol):
-    """A DeviceCapacity of the API."""
-
-    @property
-    def value(self) -> str: ...
-
-
-class DeviceLike(Protocol):
-    """A device of a ResourceSlice."""
-
-    @property
-    def attributes(self) -> Mapping[str, AttributeLike]: ...
-    @property
-    def capacity(self) -> Mapping[str, CapacityLike]: ...
-    @property
-    def allow_multiple_allocations(self) -> bool | None: ...
 
 
 class Device:
@@ -111,18 +72,6 @@ class Device:
             made.problem, made.scalar_problem = problem, scalar_problem
             made.inputs = made.scalar_inputs = None
         return made
-
-    @classmethod
-    def from_slice(cls, driver: str, device: DeviceLike) -> Device:
-        """From a device of a decoded ResourceSlice."""
-        attributes = {
-            name: {
-                field: getattr(value, f"{field}_" if field in ("int", "bool") else field) for field in (*_LISTS, "int", "bool", "string", "version")
-            }
-            for name, value in device.attributes.items()
-        }
-        capacity = {name: value.value for name, value in device.capacity.items()}
-        return cls.from_api(driver, {"attributes": attributes, "capacity": capacity, "allowMultipleAllocations": device.allow_multiple_allocations})
 
     def _is_usual(self) -> bool:
         """Whether the device keeps the API's limits, which the static cost of a selector relies on."""

@@ -43,7 +43,6 @@ OLDEST: Final = (1, 34)
 
 _DEVICE = Type("struct", "kubernetes.DRADevice")
 _MAX_DOMAIN, _MAX_ID, _MAX_DRIVER, _MAX_NAMES, _MAX_VALUE = 63, 32, 63, 32, 64
-_UNBOUNDED = 2**63 - 1
 
 _STANDARD_TYPES = {
     "bool": types.BOOL,

@@ -62,20 +62,6 @@ def dns_subdomain_error(value: str) -> str | None:
     return _first(dns_subdomain_errors(value))
 
 
-def driver_name_error(value: str) -> str | None:
-    """`spec.driver` and the domain of an attribute: a subdomain of at most 63 bytes; upper case is allowed, though the API warns of it."""
-    if not value:
-        return "must be non-empty"
-    return _beyond(value, DRIVER_NAME_MAX) or dns_subdomain_error(value.lower())
-
-
-def pool_name_error(value: str) -> str | None:
-    """`spec.pool.name`: subdomains joined by slashes."""
-    if not value:
-        return "must be non-empty"
-    return _beyond(value, POOL_NAME_MAX) or next(filter(None, map(dns_subdomain_error, value.split("/"))), None)
-
-
 def label_key_errors(value: str) -> list[str]:
     """Keys of labels and annotations, taint keys, condition types: `[prefix/]name`, which the API also calls a qualified name."""
     prefix, slash, name = value.rpartition("/")
@@ -117,21 +103,6 @@ def c_identifier_mismatch(value: str) -> str | None:
 def c_identifier_error(value: str) -> str | None:
     """The id of an attribute or capacity, without its domain."""
     return _beyond(value, ATTRIBUTE_ID_MAX) or c_identifier_mismatch(value)
-
-
-def attribute_name_error(value: str) -> str | None:
-    """`[domain/]id` of an attribute or capacity (QualifiedName of resource.k8s.io). The API lets more than one slash pass, and so does this."""
-    parts = value.split("/")
-    if len(parts) == 1:
-        return c_identifier_error(value)
-    if len(parts) > 2:
-        return None
-    domain, identifier = parts
-    if not domain:
-        return "the domain must not be empty"
-    if not identifier:
-        return "the name must not be empty"
-    return driver_name_error(domain) or c_identifier_error(identifier)
 
 
 def _first(found: list[str]) -> str | None:

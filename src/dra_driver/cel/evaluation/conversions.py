@@ -27,7 +27,6 @@ _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F_]+\.?[0-9a-fA-F_]*|\.[0-9a-f
 _SPECIAL_DOUBLE = re.compile(r"[+-]?(?:inf(?:inity)?)|nan", re.IGNORECASE)
 _BOOLS = {"1", "t", "T", "TRUE", "true", "True"}
 _FALSES = {"0", "f", "F", "FALSE", "false", "False"}
-_MAX_DIGITS = 4000
 
 
 def _small_integer(text: str) -> int:

@@ -40,12 +40,6 @@ def is_print(char: str) -> bool:
     return char == " " or unicodedata.category(char)[0] in "LMNPS"
 
 
-def quote_bytes(value: bytes) -> str:
-    r"""%q of bytes: what is not UTF-8 is printed as \\x escapes."""
-    text = value.decode(errors="surrogateescape")
-    return f'"{"".join(f"{chr(92)}x{ord(char) - 0xDC00:02x}" if 0xDC80 <= ord(char) < 0xDD00 else _quote_char(char) for char in text)}"'
-
-
 def duration_seconds(nanos: int) -> float:
     """time.Duration.Seconds."""
     whole, rest = _divmod(nanos, _SECOND)
