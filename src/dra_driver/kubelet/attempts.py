@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from dra_driver.errors import ClaimRetryError, DraError
-
-if TYPE_CHECKING:
-    from dra_driver.kubelet.journal import ClaimKey
 
 log = logging.getLogger(__name__)
 
@@ -17,8 +14,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def attempt(claim: ClaimKey, step: Callable[[T], R], argument: T) -> R | DraError:
-    """The step's result or its error."""
+def attempt(claim: object, step: Callable[[T], R], argument: T) -> R | DraError:
+    """The step's result or its error; `claim` is what the claim is called in it."""
     try:
         return step(argument)
     except DraError as error:
