@@ -261,9 +261,9 @@ def test_an_unprepare_finds_a_worker_while_prepares_hang(start: Start, client: C
     threads = [threading.Thread(target=prepare, args=(number,)) for number in range(service.WORKERS)]
     for thread in threads:
         thread.start()
-    assert api.wait_for(lambda: slow.hits == service.LONGEST_QUEUE)
+    assert api.wait_for(lambda: slow.hits == service.MOST_PREPARES)
     plugin.unprepare([ClaimReference(held.namespace, held.name, held.uid)])
-    for _ in range(service.WORKERS - service.LONGEST_QUEUE):
+    for _ in range(service.WORKERS - service.MOST_PREPARES):
         assert "other calls are being prepared" in refused.get(timeout=10)
     slow.release()
     for thread in threads:

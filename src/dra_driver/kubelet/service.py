@@ -23,14 +23,13 @@ from dra_driver.kubelet.journal import ClaimKey
 log = logging.getLogger(__name__)
 
 WORKERS = 64  # threads, made when they are needed
-LONGEST_QUEUE = 48  # prepares at a time; the rest of the workers is for unprepares, which pods that end wait for
+MOST_PREPARES = 48  # at a time; the rest of the workers is for unprepares, which pods that end wait for
+ANSWER_TIME = 1.0  # seconds before the caller's deadline at which an answer must be on its way
 
 V1 = "v1.DRAPlugin"
 V1BETA1 = "v1beta1.DRAPlugin"
 VERSIONS = (V1, V1BETA1)
 
-
-ANSWER_TIME = 1.0  # seconds before the caller's deadline at which an answer must be on its way
 _CALLS = itertools.count(1)
 
 
@@ -60,7 +59,7 @@ class _Service:
         claims = self._keys("prepare", request.claims)
         response = self._messages.NodePrepareResourcesResponse()
         if not self._prepares.acquire(blocking=False):
-            return self._all_failed(response, claims, "prepare", ClaimRetryError(f"{LONGEST_QUEUE} other calls are being prepared; try again later"))
+            return self._all_failed(response, claims, "prepare", ClaimRetryError(f"{MOST_PREPARES} other calls are being prepared; try again later"))
         try:
             outcomes = self._keeper.prepare(claims, _caller(context))
         except Exception as error:  # noqa: BLE001  the journal, or a bug: all claims of this call fail, none of another call
@@ -120,7 +119,7 @@ class _V1Beta1(_Service, dra_v1beta1_pb2_grpc.DRAPluginServicer):
 
 def add_to(server: grpc.Server, keeper: ClaimKeeper, versions: Iterable[str] = VERSIONS) -> None:
     """Serves DRAPlugin for `keeper` on `server` in the given versions."""
-    prepares = threading.Semaphore(LONGEST_QUEUE)
+    prepares = threading.Semaphore(MOST_PREPARES)
     for version in versions:
         if version == V1:
             dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_V1(keeper, dra_v1_pb2, prepares), server)
