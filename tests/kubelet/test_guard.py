@@ -36,6 +36,16 @@ class Waits(Observer):
         self.outcomes.append(outcome)
 
 
+class Claims(Observer):
+    """Records what became of claims."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[str, str]] = []
+
+    def claim(self, operation: str, outcome: str) -> None:
+        self.outcomes.append((operation, outcome))
+
+
 class Asked(Caller):
     """A caller that notices when it is asked whether it still waits, which happens in each turn of a wait."""
 
@@ -259,7 +269,11 @@ def boarded(host: Host, monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     return calls
 
 
-def test_a_repeated_call_joins_the_one_that_runs(host: Host, client: Client, api: ApiServer, boarded: threading.Semaphore) -> None:
+def test_a_repeated_call_joins_the_one_that_runs(
+    host: Host, client: Client, api: ApiServer, boarded: threading.Semaphore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Claims()
+    monkeypatch.setattr(host.keeper, "_observer", seen)
     claim = allocated(client, "c", result("toy-0"))
     slow = api.hang("GET", "resourceclaims")
     first = in_background(lambda: host.prepare(claim))
@@ -272,6 +286,7 @@ def test_a_repeated_call_joins_the_one_that_runs(host: Host, client: Client, api
     assert not isinstance(outcome, DraError)
     assert second() == outcome
     assert len(api.requests("GET", "resourceclaims/c")) == 1
+    assert sorted(seen.outcomes) == [("prepare", "done"), ("prepare", "joined")]
 
 
 def test_a_call_that_joins_gets_the_error_as_well_and_waits_no_longer_than_it_may(host: Host, client: Client, api: ApiServer) -> None:

@@ -96,7 +96,7 @@ class ClaimKeeper:
             if claim.uid in joined:
                 landed = joined[claim.uid].wait(end - self._clock.monotonic())
                 outcomes[claim.uid] = landed if landed is not None else ClaimRetryError(f"claim {claim}: another call is still preparing it")
-            self._report("prepare", claim, outcomes[claim.uid])
+            self._report("prepare", claim, outcomes[claim.uid], joined=claim.uid in joined)
         return outcomes
 
     def unprepare(self, claims: Sequence[ClaimKey]) -> dict[str, DraError | None]:
@@ -205,14 +205,15 @@ class ClaimKeeper:
             self._observer.journal("rolled_back")
         # Else a living instance was at it, and has ended it by now.
 
-    def _report(self, operation: str, claim: ClaimKey, outcome: Prepared | DraError | None) -> None:
+    def _report(self, operation: str, claim: ClaimKey, outcome: Prepared | DraError | None, *, joined: bool = False) -> None:
         about = {"operation": operation, "claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid}
         if isinstance(outcome, DraError):
             log.warning("claim failed", extra=about | {"error": str(outcome)})
-            self._observer.claim(operation, "retry" if outcome.retryable else "refused")
+            result = "retry" if outcome.retryable else "refused"
         else:
             log.info("claim done", extra=about | {"devices": [one.device for one in outcome or ()]})
-            self._observer.claim(operation, "done")
+            result = "done"
+        self._observer.claim(operation, "joined" if joined else result)
 
 
 def _busy(claim: ClaimKey) -> ClaimRetryError:

@@ -7,7 +7,10 @@ class Observer:
     """Overwrite what you want to know. Called from any thread; must not raise and must not wait."""
 
     def claim(self, operation: str, outcome: str) -> None:
-        """A claim was handled. `operation` is prepare or unprepare; `outcome` is done, retry (a retryable error), refused or joined."""
+        """A claim was handled. `operation` is prepare or unprepare.
+
+        `outcome` is done, retry (a retryable error), refused, or joined: another call was at work on it, and is reported itself.
+        """
 
     def guard_wait(self, seconds: float, outcome: str) -> None:
         """A prepare waited for a device that another claim held. `outcome` is freed, timeout, given_up or crowded."""
