@@ -141,7 +141,7 @@ class KubeletPlugin:
             self.registrar,
             Strangers(driver.name, paths.registry, self._our_registrars),
             probes={self._service: self._probe_service, self._registry: self._probe_registrar},
-            intact=self.instance.problem,
+            lost=self.instance.problem,
             changed=self._lead_changed,
             renewed=lambda path: self.metrics.renewals.add("service" if path == sockets.service else "registrar"),
         )

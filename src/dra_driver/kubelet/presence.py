@@ -45,7 +45,7 @@ Probe = Callable[[grpc.Channel], None]
 
 
 class Presence:
-    """`probes` are made by way of each of the two sockets. `intact` tells why our place is lost, "" while it is ours.
+    """`probes` are made by way of each of the two sockets. `lost` tells why our place is not ours any more, "" while it is.
 
     `changed` is called when a stranger has come or gone, `renewed` when a socket was made anew, with its path.
     """
@@ -58,15 +58,15 @@ class Presence:
         strangers: Strangers,
         *,
         probes: Mapping[SocketServer, Probe],
-        intact: Callable[[], str] = lambda: "",
+        lost: Callable[[], str] = lambda: "",
         changed: Callable[[], None] = lambda: None,
         renewed: Callable[[Path], None] = lambda _: None,
         clock: Clock | None = None,
     ) -> None:
         self._service, self._registry, self._registrar = service, registry, registrar
         self._strangers = strangers
-        self._dialled = probes
-        self._intact = intact
+        self._probes = probes
+        self._lost = lost
         self._changed, self._renewed = changed, renewed
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -138,13 +138,7 @@ class Presence:
         self.look_around()
         reason = taken = ""
         try:
-            if lost := self._intact():
-                raise HostError(lost)  # noqa: TRY301
-            self.appear()
-            if dial_now:
-                for server, probe in self._dialled.items():
-                    if server in self._here:
-                        _dial(server, probe)
+            self._check(dial_now=dial_now)
         except InstanceConflictError as error:
             reason = taken = str(error)
         except HostError as error:
@@ -157,6 +151,14 @@ class Presence:
             self._failures = self._failures + 1 if reason else 0
             self._sockets.tell(reason)
         self._registrar.problem()  # tells the log when it is late
+
+    def _check(self, *, dial_now: bool) -> None:
+        if lost := self._lost():
+            raise HostError(lost)
+        self.appear()
+        for server, probe in self._probes.items() if dial_now else ():
+            if server in self._here:
+                _dial(server, probe)
 
     def _make(self, server: SocketServer) -> None:
         server.remove_leftover()
