@@ -84,3 +84,11 @@ def test_a_damaged_file_is_told_and_nothing_else(
 def test_a_file_that_cannot_be_written_is_told_and_nothing_else(h100: Node, caplog: pytest.LogCaptureFixture) -> None:
     LastKnown(Path("/proc/nowhere/gpus.json"), "boot-1").save(discover(*h100))
     assert caplog.messages == ["GPUs cannot be written down, one that breaks is left out after a restart"]
+
+
+def test_without_a_boot_id_nothing_is_taken_for_known(tmp_path: Path, h100: Node, fail: Callable[..., None]) -> None:
+    known = LastKnown(tmp_path / "gpus.json", "")
+    known.save(discover(*h100))
+    fail(h100[0], "nvmlDeviceGetHandleByIndex", LOST, 1)
+    broken = discover(*h100)
+    assert known.complete(broken, h100[1]) == broken

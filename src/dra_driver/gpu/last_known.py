@@ -24,7 +24,10 @@ class _Content(msgspec.Struct):
 
 
 class LastKnown:
-    """The file in which the GPUs of this boot are written down. It helps where it can be used; where it cannot, that is logged and all goes on."""
+    """The file in which the GPUs of this boot are written down. It helps where it can be used; where it cannot, that is logged and all goes on.
+
+    With a `boot_id` of "" nothing is taken from it: which boot it is of cannot be told.
+    """
 
     def __init__(self, path: Path, boot_id: str) -> None:
         self._path = path
@@ -65,4 +68,4 @@ class LastKnown:
         except (OSError, msgspec.MsgspecError) as error:
             log.warning("GPUs that were written down cannot be read", extra={"file": str(self._path), "error": str(error)})
             return []
-        return content.gpus if content.boot_id == self._boot_id else []
+        return content.gpus if self._boot_id and content.boot_id == self._boot_id else []

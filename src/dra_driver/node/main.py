@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dra_driver.daemon import logs
+from dra_driver.daemon.boot import boot_id
 from dra_driver.daemon.metrics import MetricsServer
 from dra_driver.daemon.paths import HostPaths, RealHostPaths
 from dra_driver.daemon.settings import effective, parse
@@ -27,7 +28,7 @@ from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import DeviceTaint
 from dra_driver.kubelet.device_users import host_processes
 from dra_driver.kubelet.health import HealthBoard
-from dra_driver.kubelet.plugin import BOOT_ID, KubeletPlugin, PluginPaths, sleep
+from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths, sleep
 from dra_driver.node.driver import DRIVER, GpuDriver
 from dra_driver.node.settings import NodeSettings
 
@@ -45,7 +46,7 @@ class NodeProgram:
     def __init__(self, settings: NodeSettings, *, real_nodes: bool = True) -> None:
         nvml, paths = _gpus(settings, real_nodes=real_nodes)
         management_library.initialize(nvml)
-        self._last_known = LastKnown(settings.plugin_dir / "gpus.json", BOOT_ID.read_text().strip())
+        self._last_known = LastKnown(settings.plugin_dir / "gpus.json", boot_id())
         self._inventory = inventory = self._last_known.complete(discover(nvml, paths), paths)
         for problem in inventory.problems:
             log.error("GPU left out", extra={"problem": str(problem)})
