@@ -18,8 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device
-from dra_driver.kubelet import plugin as plugin_module
-from dra_driver.kubelet import presence, registration
+from dra_driver.kubelet import presence, registration, socket_probes
 from dra_driver.kubelet._proto import plugin_registration_pb2 as registration_pb2
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_pb2_grpc
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
@@ -153,7 +152,7 @@ def test_a_dead_socket_in_our_place_is_replaced(start: Start, kubelet: StandInKu
 
 
 def test_a_process_that_has_taken_our_place_is_left_alone_and_told(start: Start, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_module, "PROBE_DEADLINE", 0.5)
+    monkeypatch.setattr(socket_probes, "DEADLINE", 0.5)
     plugin = start()
     until(lambda: plugin.probes.readiness().good)
     path = plugin.instance.sockets.service
@@ -191,7 +190,7 @@ def test_a_registry_directory_that_is_gone_is_a_reason_to_be_restarted(start: St
 
 
 def test_a_service_that_does_not_answer_is_a_reason_to_be_restarted(start: Start, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_module, "PROBE_DEADLINE", 0.05)
+    monkeypatch.setattr(socket_probes, "DEADLINE", 0.05)
     hang = threading.Event()
 
     class Wall(grpc.ServerInterceptor):

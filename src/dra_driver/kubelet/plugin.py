@@ -16,21 +16,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import HealthServicer
 
+from dra_driver.daemon.boot import boot_id
 from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.signals import EndSignals
 from dra_driver.daemon.supervisor import STUCK, Loop, Supervisor
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import HostError, JournalError, StoppedError
 from dra_driver.k8s.client import Client
-from dra_driver.kubelet import health_service, publisher, service, slice_features, slice_writer, sweep
-from dra_driver.kubelet._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
-from dra_driver.kubelet._proto import plugin_registration_pb2 as registration_pb2
+from dra_driver.kubelet import health_service, publisher, service, sweep
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_pb2_grpc
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import ClaimKeeper
@@ -44,12 +43,13 @@ from dra_driver.kubelet.instance import Instance
 from dra_driver.kubelet.journal import Journal
 from dra_driver.kubelet.lease import Lease
 from dra_driver.kubelet.metrics import CallMeter, PluginMetrics
-from dra_driver.kubelet.presence import PROBE_DEADLINE, Presence
+from dra_driver.kubelet.presence import Presence
 from dra_driver.kubelet.publisher import Publisher
 from dra_driver.kubelet.quarantine import open_journal
 from dra_driver.kubelet.rebuild import Rebuild
 from dra_driver.kubelet.registration import Registrar
 from dra_driver.kubelet.server import Place, SocketServer
+from dra_driver.kubelet.socket_probes import registrar_probe, service_probe
 from dra_driver.kubelet.strangers import Strangers
 from dra_driver.kubelet.sweep import Sweep
 
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 KUBELET_DIRECTORY = Path("/var/lib/kubelet")
 CDI_DIRECTORY = Path("/var/run/cdi")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 REGISTRAR_WORKERS = 2
 STOP_GRACE = 5.0
@@ -135,21 +134,22 @@ class KubeletPlugin:
         self.registrar = Registrar(driver.name, sockets.service, services, accepted=self._accepted)
         self._health = HealthServicer()
         self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        self.publisher = Publisher(client, driver=driver.name, node=node, leads=self.leads)
         self.presence = Presence(
             self._service,
             self._registry,
             self.registrar,
             Strangers(driver.name, paths.registry, self._our_registrars),
-            probes={self._service: self._probe_service, self._registry: self._probe_registrar},
+            probes={self._service: service_probe(versions), self._registry: registrar_probe(sockets.registrar, sockets.service)},
             lost=self.instance.problem,
-            changed=self._lead_changed,
+            changed=self.publisher.wake,
             renewed=lambda path: self.metrics.renewals.add("service" if path == sockets.service else "registrar"),
         )
         self._streams: HealthStreams | None = None
         self._lease: Lease | None = None
         self._database: Database | None = None
+        self._journal: Journal | None = None
         self._rebuild: Rebuild | None = None
-        self.publisher = Publisher(client, driver=driver.name, node=node, leads=self.leads)
         self._describe()
 
     def add_loop(self, name: str, loop: Loop) -> None:
@@ -193,7 +193,7 @@ class KubeletPlugin:
             undo(self.instance.leave)
             database = self._database = open_journal(self._paths.plugin / "state.db", alone=lambda: self.instance.alone, observer=self.metrics)
             undo(database.close)
-            journal = Journal(database, boot_id=_boot_id(), related=self._driver.related)
+            journal = self._journal = Journal(database, boot_id=boot_id(), related=self._driver.related)
             turns = Turns(self._paths.plugin / "claims.lock")
             undo(turns.close)
             cdi = CdiFiles(self._paths.cdi, driver=self._driver.name, kind=self._driver.cdi_kind)
@@ -262,16 +262,13 @@ class KubeletPlugin:
     def _enter_lease(self, database: Database) -> None:
         if self.instance.uid:
             registered = self.registrar.registered.is_set
-            self._lease = Lease(database, self.instance.uid, lives=self.instance.lives, registered=registered, changed=self._lead_changed)
+            self._lease = Lease(database, self.instance.uid, lives=self.instance.lives, registered=registered, changed=self.publisher.wake)
             self._undo.callback(self._lease.release)
             self._lease.take()
 
     def _accepted(self) -> None:
         if self._lease is not None:
             self._lease.ring()
-
-    def _lead_changed(self) -> None:
-        self.publisher.wake()
 
     def _interrupt(self) -> None:
         """When everything is to stop, calls that wait for the API server have no purpose any more."""
@@ -282,20 +279,6 @@ class KubeletPlugin:
         """Our own, where the file is ours, and those of the instances beside us."""
         siblings = {names.registrar for names in self.instance.siblings().values()}
         return siblings | ({self._registry.path} if self._registry.place() is Place.OURS else set())
-
-    def _probe_registrar(self, channel: grpc.Channel) -> None:
-        info = registration_pb2_grpc.RegistrationStub(channel).GetInfo(registration_pb2.InfoRequest(), timeout=PROBE_DEADLINE)
-        if info.endpoint != str(self._service.path):
-            raise HostError(f"socket {self._registry.path}: another process answers there, for {info.endpoint}")
-
-    def _probe_service(self, channel: grpc.Channel) -> None:
-        health: Any = health_pb2_grpc.HealthStub(channel)  # its type stub has no methods
-        health.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_DEADLINE)
-        if service.V1 in self._versions:
-            dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(dra_v1_pb2.NodePrepareResourcesRequest(), timeout=PROBE_DEADLINE)
-        if service.V1BETA1 in self._versions:
-            beta = dra_v1beta1_pb2_grpc.DRAPluginStub(channel)
-            beta.NodePrepareResources(dra_v1beta1_pb2.NodePrepareResourcesRequest(), timeout=PROBE_DEADLINE)
 
     def _describe(self) -> None:
         """What the probes ask and what is measured of the parts."""
@@ -313,19 +296,9 @@ class KubeletPlugin:
             gauge("devices", "devices whose health is watched, by what it is", lambda: _count(board), "health")
             gauge("health_streams", "open streams of device health; the kubelet has one", lambda: self._streams.count if self._streams else 0)
         gauge("leads", "1 while this instance publishes, sweeps and watches health", self.leads)
-        self._describe_publisher()
+        self.publisher.add_to(self.metrics)
         restarts = self._supervisor.restarts
         counted("loop_restarts", "loops that failed and were started again", lambda: {(name,): times for name, times in restarts.items()}, "loop")
-
-    def _describe_publisher(self) -> None:
-        gauge, counted, counts = self.metrics.gauge, self.metrics.counted, self.publisher.counts
-        counted("publish_passes", "times that the slices of this node were compared with its devices", lambda: {(): counts.passes})
-        counted("publish_failures", "passes that failed", lambda: {(kind,): counts.failures[kind] for kind in publisher.FAILURES}, "reason")
-        counted("slice_writes", "writes of ResourceSlices", lambda: {(verb,): counts.writes[verb] for verb in slice_writer.VERBS}, "verb")
-        lost, gates = counts.dropped, [feature.gate for feature in slice_features.FEATURES]
-        counted("slice_fields_dropped", "features that the API server lacks", lambda: {(one,): lost[one] for one in gates}, "feature_gate")
-        gauge("devices_left_out", "devices that are not offered for want of a feature of the API server", lambda: counts.left_out)
-        gauge("foreign_slices", "ResourceSlices of our driver's name on this node that are not ours", lambda: len(self.publisher.foreign))
 
     def _slices_problem(self) -> str:
         if self.presence.stranger or (self._lease is not None and not self._lease.held):
@@ -334,25 +307,14 @@ class KubeletPlugin:
 
     def _prepared_claims(self) -> float:
         try:
-            if self._database is not None:
-                with self._database.reading() as connection:
-                    return int(connection.execute("SELECT count(*) FROM claims").fetchone()[0])
+            return math.nan if self._journal is None else self._journal.count()
         except JournalError:
-            pass
-        return math.nan
+            return math.nan
 
 
 def _count(board: HealthBoard) -> dict[tuple[str, ...], float]:
     found = Counter(str(device.health) for device in board.devices())
     return {(str(health),): found[str(health)] for health in Health}
-
-
-def _boot_id() -> str:
-    """Another one after each boot; "" where the kernel does not tell."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _check_registry(directory: Path) -> None:

@@ -23,13 +23,13 @@ from dra_driver.daemon.probes import Probes
 from dra_driver.errors import HostError, InstanceConflictError
 from dra_driver.kubelet.registration import Registrar
 from dra_driver.kubelet.server import Place, SocketServer, dial
+from dra_driver.kubelet.socket_probes import Probe
 from dra_driver.kubelet.strangers import Strangers
 
 log = logging.getLogger(__name__)
 
 LOOK_PERIOD = 2.0  # seconds
 DIAL_PERIOD = 10.0
-PROBE_DEADLINE = 5.0
 FORGIVEN = 2  # failures in a row that a restart is not asked for
 
 LET_GO = 5.0
@@ -39,9 +39,6 @@ LAST_CALLS_WITH_SUCCESSOR = 20.0
 """Seconds that running calls have before the registrar's socket goes: the kubelet cancels what runs on a connection that it closes. With another
 instance there, new calls go to that one, so waiting costs nothing."""
 _STEP = 0.02
-
-Probe = Callable[[grpc.Channel], None]
-"""Calls something by way of the channel; raises grpc.RpcError, or HostError when the answer is not ours."""
 
 
 class Presence:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dra_driver.daemon.clock import Clock, SystemClock
 from dra_driver.daemon.logs import Trouble
+from dra_driver.daemon.measures import Measures
 from dra_driver.errors import (
     ApiConflictError,
     ApiDeniedError,
@@ -27,9 +28,9 @@ from dra_driver.errors import (
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, ResourceSlice
 from dra_driver.k8s.reflector import SILENCE, Reflector
-from dra_driver.kubelet import slice_rules, slices
+from dra_driver.kubelet import slice_features, slice_rules, slices
 from dra_driver.kubelet.slice_features import Pool
-from dra_driver.kubelet.slice_writer import Counts, NotLeadingError, SliceWriter
+from dra_driver.kubelet.slice_writer import VERBS, Counts, NotLeadingError, SliceWriter
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,17 @@ class Publisher:
     def counts(self) -> Counts:
         """For metrics."""
         return self._writer.counts
+
+    def add_to(self, metrics: Measures) -> None:
+        """What is measured of it."""
+        gauge, counted, counts = metrics.gauge, metrics.counted, self.counts
+        counted("publish_passes", "times that the slices of this node were compared with its devices", lambda: {(): counts.passes})
+        counted("publish_failures", "passes that failed", lambda: {(kind,): counts.failures[kind] for kind in FAILURES}, "reason")
+        counted("slice_writes", "writes of ResourceSlices", lambda: {(verb,): counts.writes[verb] for verb in VERBS}, "verb")
+        lost, gates = counts.dropped, [feature.gate for feature in slice_features.FEATURES]
+        counted("slice_fields_dropped", "features that the API server lacks", lambda: {(gate,): lost[gate] for gate in gates}, "feature_gate")
+        gauge("devices_left_out", "devices that are not offered for want of a feature of the API server", lambda: counts.left_out)
+        gauge("foreign_slices", "ResourceSlices of our driver's name on this node that are not ours", lambda: len(self.foreign))
 
     def set_devices(self, devices: Sequence[Device]) -> None:
         """As `set_pools` with one pool that is called like the node."""
