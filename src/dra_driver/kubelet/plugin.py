@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -43,6 +42,7 @@ from dra_driver.kubelet.instance import Instance
 from dra_driver.kubelet.journal import Journal
 from dra_driver.kubelet.lease import Lease
 from dra_driver.kubelet.metrics import CallMeter, PluginMetrics
+from dra_driver.kubelet.pod_resources import PodClaim, claims_of_pods
 from dra_driver.kubelet.presence import Presence
 from dra_driver.kubelet.publisher import Publisher
 from dra_driver.kubelet.quarantine import open_journal
@@ -52,9 +52,6 @@ from dra_driver.kubelet.server import Place, SocketServer
 from dra_driver.kubelet.socket_probes import registrar_probe, service_probe
 from dra_driver.kubelet.strangers import Strangers
 from dra_driver.kubelet.sweep import Sweep
-
-if TYPE_CHECKING:
-    from dra_driver.kubelet.pod_resources import PodClaim
 
 KUBELET_DIRECTORY = Path("/var/lib/kubelet")
 CDI_DIRECTORY = Path("/var/run/cdi")
@@ -251,8 +248,6 @@ class KubeletPlugin:
         socket = self._paths.pod_resources
         if socket is None or not socket.exists():
             return []
-        from dra_driver.kubelet.pod_resources import claims_of_pods  # noqa: PLC0415  its messages are seldom needed
-
         return claims_of_pods(socket, self._driver.name)
 
     def _leave(self) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
 from dra_driver.errors import HostError
 from dra_driver.k8s.objects.resource import DeviceRequestAllocationResult
-from dra_driver.kubelet._proto import pod_resources_v1_pb2 as pod_resources_pb2
-from dra_driver.kubelet._proto import pod_resources_v1_pb2_grpc as pod_resources_pb2_grpc
+
+if TYPE_CHECKING:
+    from dra_driver.kubelet._proto import pod_resources_v1_pb2 as pod_resources_pb2
 
 DEADLINE = 5.0
 LONGEST_ANSWER = 16 * 1024 * 1024  # bytes, as clients of the kubelet take
@@ -32,6 +34,10 @@ class PodClaim:
 
 def claims_of_pods(socket: Path, driver: str) -> list[PodClaim]:
     """The claims with devices of `driver`, each once. HostError when the kubelet does not tell."""
+    # Hardly ever asked, so a start need not load its messages.
+    from dra_driver.kubelet._proto import pod_resources_v1_pb2 as pod_resources_pb2  # noqa: PLC0415
+    from dra_driver.kubelet._proto import pod_resources_v1_pb2_grpc as pod_resources_pb2_grpc  # noqa: PLC0415
+
     with grpc.insecure_channel(f"unix:{socket}", options=[("grpc.max_receive_message_length", LONGEST_ANSWER)]) as channel:
         try:
             answer = pod_resources_pb2_grpc.PodResourcesListerStub(channel).List(pod_resources_pb2.ListPodResourcesRequest(), timeout=DEADLINE)

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from dra_driver.daemon.turns import Turns
 from dra_driver.errors import ApiError, ApiNotFoundError, ClaimError, DraError, HostError, StoppedError
@@ -25,10 +25,8 @@ from dra_driver.kubelet.driver import Driver
 from dra_driver.kubelet.journal import ClaimKey, Entry, HeldDevice, Journal, each_once
 from dra_driver.kubelet.metadata import POD_CLAIM_NAME
 from dra_driver.kubelet.observer import Observer
+from dra_driver.kubelet.pod_resources import PodClaim, claims_of_pods
 from dra_driver.kubelet.reading import our_part
-
-if TYPE_CHECKING:
-    from dra_driver.kubelet.pod_resources import PodClaim
 
 log = logging.getLogger(__name__)
 
@@ -127,8 +125,6 @@ class Rebuild:
     def _claims_of_pods(self) -> list[PodClaim]:
         if self._pod_resources is None:
             return []
-        from dra_driver.kubelet.pod_resources import claims_of_pods  # noqa: PLC0415  hardly ever needed, and it costs start-up time
-
         try:
             return claims_of_pods(self._pod_resources, self._driver.name)
         except HostError as error:

@@ -13,7 +13,6 @@ import random
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dra_driver.daemon.clock import Clock, SystemClock
 from dra_driver.errors import ApiError, ApiNotFoundError, DraError
@@ -26,9 +25,7 @@ from dra_driver.kubelet.device_users import DeviceUsers
 from dra_driver.kubelet.driver import Driver
 from dra_driver.kubelet.journal import Entry, Journal
 from dra_driver.kubelet.observer import Observer
-
-if TYPE_CHECKING:  # it loads messages that are seldom needed
-    from dra_driver.kubelet.pod_resources import PodClaim
+from dra_driver.kubelet.pod_resources import PodClaim
 
 log = logging.getLogger(__name__)
 
