@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from dra_driver.controller.class_controller import ClassController
+from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.supervisor import Supervisor
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.events import EVENTS, Event
@@ -100,7 +101,9 @@ class ControllerBed:
         self.log = log
         self.client = Client(api.connection, "dra-driver-controller")
         self.controller = ClassController(self.client, debounce=0.01)
-        self._supervisor = Supervisor()
+        self.probes = Probes()
+        self.controller.add_to(self.probes)
+        self._supervisor = Supervisor(probes=self.probes)
 
     def __enter__(self) -> Self:
         self.controller.start(self._supervisor)

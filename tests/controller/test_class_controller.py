@@ -7,7 +7,6 @@ from pathlib import Path
 
 import yaml
 
-from dra_driver.daemon.probes import Probes
 from dra_driver.k8s.objects.resource import DEVICE_CLASSES, RESOURCE_SLICES
 from dra_driver.sandbox.apiserver import ApiServer
 from tests.controller.bed import FAILING, GOOD, INVALID, NOWHERE, ControllerBed, LogLines, a_class, a_slice, gpu
@@ -91,9 +90,8 @@ def test_storms_of_errors_are_outlived(api: ApiServer, log: LogLines) -> None:
 
 def test_probes_tell_what_is_missing(api: ApiServer, log: LogLines) -> None:
     storm = api.fail("GET", "resourceslices", status=500, times=None)
-    probes = Probes()
     with ControllerBed(api, log) as bed:
-        bed.controller.add_to(probes)
+        probes = bed.probes
         assert storm.hit.wait(20)
         assert bed.controller.classes.synced.wait(20)
         ready = probes.readiness()

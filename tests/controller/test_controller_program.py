@@ -76,7 +76,7 @@ def test_a_life_of_the_program(api: ApiServer, client: Client) -> None:
 
         code, health = running.get(port, "/healthz")
         assert code == 200
-        assert [line.split(":")[0] for line in health.splitlines()] == ["watch of DeviceClasses", "watch of ResourceSlices", "passes", "Events"]
+        assert [line.split(":")[0] for line in health.splitlines()] == ["watch-deviceclasses", "watch-resourceslices", "classes", "events"]
         # The log line comes before the end of the pass; /readyz says so until then.
         code, ready = running.get(port, "/readyz")
         assert (code, "reports: ok" in ready) in {(200, True), (503, False)}

@@ -40,10 +40,10 @@ class _Entry:
 
 
 class Announcer:
-    """`tell` and `retain` from one thread, `run` in another. `turns`, `written` and `failed` count."""
+    """`tell` and `retain` from one thread, `run` in another. `written` and `failed` count."""
 
     def __init__(self, recorder: EventRecorder, clock: Clock | None = None) -> None:
-        self.turns = self.written = self.failed = 0
+        self.written = self.failed = 0
         self._recorder = recorder
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -95,7 +95,6 @@ class Announcer:
     def write(self, stop: threading.Event) -> float:
         """Writes what is due; the seconds until more is."""
         while not stop.is_set():
-            self.turns += 1
             now = self._clock.monotonic()
             if now < self._not_before:
                 return self._not_before - now

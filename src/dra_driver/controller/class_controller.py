@@ -13,7 +13,7 @@ from dra_driver.controller.announcer import Announcer
 from dra_driver.controller.deviceclasses import Judge
 from dra_driver.controller.report import ClassReport
 from dra_driver.daemon.clock import Clock, SystemClock
-from dra_driver.daemon.probes import Probes, Pulse
+from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.supervisor import Supervisor
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.events import EventRecorder
@@ -25,9 +25,6 @@ REPORTING_CONTROLLER = "dra-driver-controller"
 DEBOUNCE = 0.5
 """Seconds from the first change to the pass, so that a burst of changes costs one."""
 
-STUCK = 300.0
-"""Seconds without a turn after which a loop is dead: twice what a silent watch takes to be noticed."""
-
 SILENT = 240.0
 """Seconds without a word from the API server after which what we know may be old; bookmarks come every minute."""
 
@@ -35,7 +32,7 @@ _TICK = 1.0
 
 
 class ClassController:
-    """`reports` is what is known, by class name. `turns` counts the loop's, `passes` and `pass_seconds` the complete ones."""
+    """`reports` is what is known, by class name. `passes` counts, `pass_seconds` is the time that they took."""
 
     def __init__(self, client: Client, *, debounce: float = DEBOUNCE, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -46,23 +43,20 @@ class ClassController:
         self.judge = Judge()
         self.announcer = Announcer(EventRecorder(client, REPORTING_CONTROLLER, clock=self._clock), self._clock)
         self.reports: dict[str, ClassReport] = {}
-        self.turns = self.passes = 0
+        self.passes = 0
         self.pass_seconds = 0.0
 
     def start(self, supervisor: Supervisor) -> None:
         """Four loops: two watches, the passes, the Events."""
-        supervisor.start("watch-deviceclasses", self.classes.run)
-        supervisor.start("watch-resourceslices", self.slices.run)
+        supervisor.start("watch-deviceclasses", self.classes.run, pulse=_counters(self.classes))
+        supervisor.start("watch-resourceslices", self.slices.run, pulse=_counters(self.slices))
         supervisor.start("classes", self.run, wake=self._bell.set)
         supervisor.start("events", self.announcer.run, wake=self.announcer.ring)
 
     def add_to(self, probes: Probes) -> None:
-        """What /healthz and /readyz look at."""
+        """What /readyz looks at; the loops are the supervisor's to tell of."""
         for name, reflector in (("DeviceClasses", self.classes), ("ResourceSlices", self.slices)):
-            probes.add_loop(f"watch of {name}", Pulse(_counters(reflector), self._clock).age, limit=STUCK)
             probes.add_condition(name, _why_unready(reflector))
-        probes.add_loop("passes", Pulse(lambda: self.turns, self._clock).age, limit=STUCK)
-        probes.add_loop("Events", Pulse(lambda: self.announcer.turns, self._clock).age, limit=STUCK)
         probes.add_condition("reports", lambda: "" if self.passes else "the first pass over all classes is not finished")
 
     def run(self, stop: threading.Event) -> None:
@@ -72,7 +66,6 @@ class ClassController:
             self._bell.clear()
             if stop.is_set():
                 return
-            self.turns += 1
             if changed and self.classes.synced.is_set() and self.slices.synced.is_set():
                 self._pass(stop)
                 changed = False
@@ -90,7 +83,6 @@ class ClassController:
         for report in self.judge.judge(classes, self.slices.items().values()):
             if stop.is_set():
                 return
-            self.turns += 1
             self.reports = self.reports | {report.name: report}
             self.announcer.tell(report)
         present = {one.metadata.name: one.metadata.uid for one in classes}

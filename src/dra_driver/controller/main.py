@@ -33,7 +33,7 @@ class ControllerProgram:
         probes = Probes()
         self.controller.add_to(probes)
         self.server = MetricsServer(settings.metrics_port, probes, ControllerMetrics(self.controller, self._client))
-        self._supervisor = Supervisor()
+        self._supervisor = Supervisor(probes=probes)
 
     def start(self) -> None:
         """Watches and reports."""
