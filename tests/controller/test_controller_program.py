@@ -87,14 +87,14 @@ def test_a_life_of_the_program(api: ApiServer, client: Client) -> None:
             (sample.name, *sample.labels.values()): sample.value for family in text_string_to_metric_families(text) for sample in family.samples
         }
         assert code == 200
-        assert samples["nvidia_dra_controller_class_state", "good", "Matches"] == 1
-        assert samples["nvidia_dra_controller_class_state", "good", "SelectorFails"] == 0
-        assert samples["nvidia_dra_controller_class_matching_devices", "good"] == 2
-        assert samples["nvidia_dra_controller_class_matching_nodes", "good"] == 1
-        assert samples["nvidia_dra_controller_class_failing_devices", "fails"] == 2
-        assert samples["nvidia_dra_controller_published_devices",] == 2
-        assert samples["nvidia_dra_controller_evaluations_total",] == 4
-        assert samples["nvidia_dra_controller_watch_failures_total", "ResourceSlice"] == 0
+        assert samples["dra_driver_controller_class_state", "good", "Matches"] == 1
+        assert samples["dra_driver_controller_class_state", "good", "SelectorFails"] == 0
+        assert samples["dra_driver_controller_class_matching_devices", "good"] == 2
+        assert samples["dra_driver_controller_class_matching_nodes", "good"] == 1
+        assert samples["dra_driver_controller_class_failing_devices", "fails"] == 2
+        assert samples["dra_driver_controller_published_devices",] == 2
+        assert samples["dra_driver_controller_evaluations_total",] == 4
+        assert samples["dra_driver_controller_watch_failures_total", "ResourceSlice"] == 0
         assert samples["process_resident_memory_bytes",] > 0
 
         running.process.send_signal(signal.SIGTERM)

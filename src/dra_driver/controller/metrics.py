@@ -11,7 +11,7 @@ from dra_driver.controller.class_controller import ClassController
 from dra_driver.controller.report import State
 from dra_driver.k8s.client import Client
 
-PREFIX = "nvidia_dra_controller_"
+PREFIX = "dra_driver_controller_"
 
 
 class ControllerMetrics(Collector):
