@@ -12,8 +12,8 @@ from dra_driver.controller.report import ClassReport, Problem
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.events import EVENTS, Event, EventRecorder
 from dra_driver.sandbox.apiserver import ApiServer
+from tests.clocks import HandClock
 from tests.controller.bed import LogLines
-from tests.controller.conftest import HandClock
 
 GOOD = ClassReport("one", "uid-1", devices=2, matching=2, nodes=1)
 LESS = ClassReport("one", "uid-1", devices=2, matching=1, nodes=1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dra_driver.daemon.probes import Probes, Pulse
-from tests.controller.conftest import HandClock
+from tests.clocks import HandClock
 
 
-def test_a_loop_is_stuck_when_its_counter_stands_still_beyond_the_limit(clock: HandClock) -> None:
+def test_a_loop_is_stuck_when_its_counter_stands_still_beyond_the_limit() -> None:
     turns = [0]
-    probes = Probes()
+    clock, probes = HandClock(), Probes()
     probes.add_loop("passes", Pulse(lambda: turns[0], clock).age, limit=60)
     probes.add_loop("other", lambda: 0.0, limit=1)
     clock.time += 60

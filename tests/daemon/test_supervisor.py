@@ -7,32 +7,13 @@ import threading
 
 import pytest
 
-from dra_driver.daemon.clock import SystemClock
 from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.supervisor import Supervisor
-
-
-class Hands:
-    """A clock that passes without waiting; `pauses` are the waits that were asked for."""
-
-    def __init__(self) -> None:
-        self.pauses: list[float] = []
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def wait(self, event: threading.Event, timeout: float) -> bool:
-        self.pauses.append(timeout)
-        self.time += timeout
-        return event.is_set()
+from tests.clocks import HandClock
 
 
 def test_a_loop_that_fails_is_started_again_with_growing_pauses() -> None:
-    clock, attempts, done = Hands(), iter(range(9)), threading.Event()
+    clock, attempts, done = HandClock(), iter(range(9)), threading.Event()
 
     def loop(stop: threading.Event) -> None:
         if next(attempts) < 8:
@@ -48,7 +29,7 @@ def test_a_loop_that_fails_is_started_again_with_growing_pauses() -> None:
 
 
 def test_a_loop_that_was_healthy_for_a_while_starts_again_soon() -> None:
-    clock, attempts, done = Hands(), iter([5, 5, 100, 5]), threading.Event()
+    clock, attempts, done = HandClock(), iter([5, 5, 100, 5]), threading.Event()
 
     def loop(stop: threading.Event) -> None:
         for lasted in attempts:
@@ -65,7 +46,7 @@ def test_a_loop_that_was_healthy_for_a_while_starts_again_soon() -> None:
 
 
 def test_a_broken_loop_disturbs_no_other() -> None:
-    supervisor, worked, failed = Supervisor(Hands()), threading.Event(), threading.Event()
+    supervisor, worked, failed = Supervisor(HandClock()), threading.Event(), threading.Event()
 
     def broken(stop: threading.Event) -> None:
         failed.set()
@@ -108,14 +89,6 @@ def test_a_loop_that_does_not_end_is_named_and_not_waited_for(caplog: pytest.Log
         supervisor.stop(0.01)
     assert vars(caplog.records[-1])["loops"] == ["stuck"]
     release.set()
-
-
-class HandClock(SystemClock):
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def monotonic(self) -> float:
-        return self.time
 
 
 def test_a_loop_that_waits_is_young_and_one_that_hangs_grows_old() -> None:
