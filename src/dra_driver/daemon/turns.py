@@ -65,6 +65,7 @@ class Turns:
     def __init__(self, path: Path | None = None) -> None:
         self._changed = threading.Condition()
         self._lines: dict[str, deque[Turn]] = {}
+        self._path = path
         self._file = _open(path) if path else None
 
     def close(self) -> None:
@@ -116,7 +117,7 @@ class Turns:
                     return False
                 time.sleep(_PAUSE)
             except OSError as error:
-                raise HostError(f"lock file for turns between instances: {error.strerror}; it must be on a local file system") from error
+                raise HostError(f"lock file {self._path}: {error.strerror}; it must be on a local file system") from error
             else:
                 return True
 

@@ -53,6 +53,7 @@ class _Held(msgspec.Struct, omit_defaults=True):
     pod_claim: str = ""
 
 
+_WRITABLE = "the CDI directory must be writable for the driver"
 _UID = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -127,7 +128,7 @@ class CdiFiles:
         try:
             replace_file(path, content)
         except OSError as error:
-            raise HostError(f"claim {claim}: CDI spec {path}: {error.strerror}; the CDI directory must be writable for the driver") from error
+            raise HostError(f"claim {claim}: CDI spec {path}: {error.strerror}; {_WRITABLE}") from error
         self._written.add(path.name)
         return True
 
@@ -138,7 +139,7 @@ class CdiFiles:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise HostError(f"claim {claim}: CDI spec {path}: {error.strerror}") from error
+            raise HostError(f"claim {claim}: CDI spec {path}: cannot be removed: {error.strerror}; {_WRITABLE}") from error
         self._metadata.remove(claim)
 
     def claims(self) -> Iterator[ClaimKey]:

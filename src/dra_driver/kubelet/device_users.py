@@ -47,7 +47,7 @@ def _processes(proc: Path) -> list[Path]:
     try:
         found = sorted((one for one in proc.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name))
     except OSError as error:
-        raise HostError(f"process directory {proc}: {error.strerror}") from error
+        raise HostError(f"process directory {proc}: {error.strerror}; it must be the host's /proc") from error
     if not found:
         raise HostError(f"process directory {proc}: shows no process; is it the host's /proc?")
     return found

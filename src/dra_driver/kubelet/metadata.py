@@ -133,7 +133,9 @@ class MetadataFiles:
                     os.unlink(f"{directory}/{name}")  # noqa: PTH108
                 os.rmdir(directory)  # noqa: PTH106
         except OSError as error:
-            raise HostError(f"claim {claim}: device metadata {directory}: {error.strerror}") from error
+            raise HostError(
+                f"claim {claim}: device metadata {directory}: cannot be removed: {error.strerror}; the CDI directory must be writable for the driver"
+            ) from error
 
 
 def _ensure(claim: ClaimKey, path: str, file: MetadataFile) -> bool:
