@@ -66,9 +66,9 @@ def test_turns_come_in_the_order_of_lining_up() -> None:
 def test_a_place_that_is_given_up_holds_up_nobody() -> None:
     turns = Turns()
     with turns.line_up(["a"]), turns.line_up(["b"]) as turn:
-        turn.wait(30)
-    with turns.hold(["a"], 30):
-        pass
+        assert not turn.wait(30)
+    with turns.hold(["a"], 30) as busy:
+        assert not busy
 
 
 def test_holders_of_several_keys_never_wait_for_each_other_in_a_circle() -> None:
