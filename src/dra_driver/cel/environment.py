@@ -20,7 +20,7 @@ from dra_driver.cel.checking.types import Type
 from dra_driver.cel.cost import estimate
 from dra_driver.cel.evaluation import planner
 from dra_driver.cel.evaluation.attributes import Evaluable
-from dra_driver.cel.evaluation.gotext import quote
+from dra_driver.cel.evaluation.go_text import quote
 from dra_driver.cel.evaluation.values import PanicError
 from dra_driver.cel.messages import native
 from dra_driver.cel.messages.descriptors import EMPTY, FIELDS_ENTRY, MESSAGES, NULL_VALUE

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from dra_driver.cel.evaluation.frames import Frame
-from dra_driver.cel.evaluation.gotext import show
+from dra_driver.cel.evaluation.go_text import show
 from dra_driver.cel.evaluation.type_names import go_name, type_name
 from dra_driver.cel.evaluation.values import (
     MISSING,

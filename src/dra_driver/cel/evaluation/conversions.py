@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from dra_driver.cel.evaluation import go_numbers, gotext
+from dra_driver.cel.evaluation import go_numbers, go_text
 from dra_driver.cel.evaluation.arithmetic import INT_OVERFLOW, MAX_UNIX, MIN_UNIX, SECOND, TIMESTAMP_OVERFLOW, UINT_OVERFLOW
 from dra_driver.cel.evaluation.type_names import type_name
 from dra_driver.cel.evaluation.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Err, OptionalValue, Timestamp, TypeValue, Uint, Zone
@@ -205,9 +205,9 @@ def to_string(value: Any) -> Any:
     if kind is float:
         return go_numbers.general(value)
     if kind is Duration:
-        return f"{go_numbers.plain(gotext.duration_seconds(value.nanos))}s"
+        return f"{go_numbers.plain(go_text.duration_seconds(value.nanos))}s"
     if kind is Timestamp:
-        return gotext.rfc3339(value.nanos, value.offset)
+        return go_text.rfc3339(value.nanos, value.offset)
     if kind is TypeValue:
         return value.name
     return value if kind is str else str(value)

@@ -8,7 +8,7 @@ from typing import Any
 from dra_driver.cel.evaluation import equality
 from dra_driver.cel.evaluation.attributes import Attribute, Evaluable
 from dra_driver.cel.evaluation.frames import INTERRUPTED, Frame
-from dra_driver.cel.evaluation.gotext import show
+from dra_driver.cel.evaluation.go_text import show
 from dra_driver.cel.evaluation.type_names import go_name
 from dra_driver.cel.evaluation.values import (
     MISSING,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dra_driver.cel.evaluation import arithmetic, equality
-from dra_driver.cel.evaluation.gotext import show
+from dra_driver.cel.evaluation.go_text import show
 from dra_driver.cel.evaluation.type_names import shown_type
 from dra_driver.cel.evaluation.values import MISSING, NO_OVERLOAD, Duration, Err, GrowingList, ListValue, MapValue, Uint
 from dra_driver.cel.functions.go_sort import sort_like_go

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dra_driver.cel.evaluation.gotext import quote
+from dra_driver.cel.evaluation.go_text import quote
 from dra_driver.cel.evaluation.network_values import Cidr, IpAddress
 from dra_driver.cel.evaluation.values import NO_OVERLOAD, Err
 from dra_driver.errors import ParseError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dra_driver.cel.evaluation.arithmetic import MIN_UNIX, SECOND
-from dra_driver.cel.evaluation.gotext import show
+from dra_driver.cel.evaluation.go_text import show
 from dra_driver.cel.evaluation.values import NONE, Duration, Err, ListValue, MapValue, Message, OptionalValue, TextMap, Timestamp
 
 

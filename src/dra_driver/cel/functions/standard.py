@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dra_driver.cel.evaluation import arithmetic, conversions, equality, gotext
+from dra_driver.cel.evaluation import arithmetic, conversions, equality, go_text
 from dra_driver.cel.evaluation.arithmetic import SECOND
 from dra_driver.cel.evaluation.values import MIN_INT, NO_OVERLOAD, Duration, Err, Timestamp
 from dra_driver.cel.functions import regexes
@@ -64,18 +64,18 @@ def _local(time: Timestamp, zone: str) -> tuple[int, int] | Err:
     """Seconds since 1970 in the zone, and nanoseconds."""
     seconds, nanos = divmod(time.nanos, SECOND)
     if zone in ("", _UTC, _LOCAL):
-        return gotext.counted(seconds), nanos
+        return go_text.counted(seconds), nanos
     if ":" not in zone:
         offset = _named_offset(seconds, zone)
-        return offset if isinstance(offset, Err) else (gotext.counted(seconds + offset), nanos)
+        return offset if isinstance(offset, Err) else (go_text.counted(seconds + offset), nanos)
     hours, _, minutes = zone.partition(":")
     for part in (hours, minutes):
         if isinstance(conversions.from_text(part, "int"), Err):
             reason = "value out of range" if _HOURS_MINUTES.fullmatch(part) else "invalid syntax"
-            return Err(f"strconv.Atoi: parsing {gotext.quote(part)}: {reason}")
+            return Err(f"strconv.Atoi: parsing {go_text.quote(part)}: {reason}")
     offset = int(hours) * 60 + (-int(minutes) if zone.startswith("-") else int(minutes))
-    shift = int(gotext.duration_seconds((offset * 60 * SECOND - MIN_INT) % 2**64 + MIN_INT))  # overflows, as in Go
-    return gotext.counted(seconds + shift), nanos
+    shift = int(go_text.duration_seconds((offset * 60 * SECOND - MIN_INT) % 2**64 + MIN_INT))  # overflows, as in Go
+    return go_text.counted(seconds + shift), nanos
 
 
 def _named_offset(seconds: int, zone: str) -> int | Err:
@@ -87,7 +87,7 @@ def _named_offset(seconds: int, zone: str) -> int | Err:
         return Err(f"unknown time zone {zone}")
     earliest, latest = -62135510400, 13601088000  # a day inside of what datetime can hold; when zones follow their last rule
     if seconds > latest:
-        seconds = latest + (gotext.counted(seconds) - latest) % _CALENDAR_CYCLE
+        seconds = latest + (go_text.counted(seconds) - latest) % _CALENDAR_CYCLE
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=max(seconds, earliest))
     shift = moment.astimezone(info).utcoffset()
     return int(shift.total_seconds()) if shift is not None else 0
@@ -98,19 +98,19 @@ def _weekday(seconds: int) -> int:
 
 
 def _day_of_year(seconds: int) -> int:
-    year, _, _ = gotext.civil(seconds)
+    year, _, _ = go_text.civil(seconds)
     first = seconds // 86400
-    while gotext.civil((first - 1) * 86400)[0] == year:
+    while go_text.civil((first - 1) * 86400)[0] == year:
         first -= 1
     return seconds // 86400 - first
 
 
 _PARTS: dict[str, Callable[[int, int], int]] = {
-    "year": lambda seconds, _: gotext.civil(seconds)[0],
-    "month": lambda seconds, _: gotext.civil(seconds)[1] - 1,
+    "year": lambda seconds, _: go_text.civil(seconds)[0],
+    "month": lambda seconds, _: go_text.civil(seconds)[1] - 1,
     "day_of_year": lambda seconds, _: _day_of_year(seconds),
-    "day_of_month": lambda seconds, _: gotext.civil(seconds)[2] - 1,
-    "day_of_month_1_based": lambda seconds, _: gotext.civil(seconds)[2],
+    "day_of_month": lambda seconds, _: go_text.civil(seconds)[2] - 1,
+    "day_of_month_1_based": lambda seconds, _: go_text.civil(seconds)[2],
     "day_of_week": lambda seconds, _: _weekday(seconds),
     "hours": lambda seconds, _: seconds % 86400 // 3600,
     "minutes": lambda seconds, _: seconds % 3600 // 60,

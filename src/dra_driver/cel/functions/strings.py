@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dra_driver.cel.evaluation.gotext import show
+from dra_driver.cel.evaluation.go_text import show
 from dra_driver.cel.evaluation.values import Err, ListValue
 
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
-from dra_driver.cel.evaluation import conversions, go_numbers, gotext
+from dra_driver.cel.evaluation import conversions, go_numbers, go_text
 from dra_driver.cel.evaluation.type_names import type_name
 from dra_driver.cel.evaluation.values import Duration, Err, ListValue, MapValue, TextMap, Timestamp, TypeValue, Uint
 
@@ -94,7 +94,7 @@ def _clause(template: str, pos: int) -> tuple[str, int | None, int]:
         if not digits or len(digits.lstrip("0")) > 18:
             reason = "value out of range" if digits else "invalid syntax"
             raise _bad_clause(
-                f"error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {gotext.quote(digits)}: {reason}"
+                f"error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing {go_text.quote(digits)}: {reason}"
             )
         precision = int(digits)
         pos = end
@@ -144,7 +144,7 @@ def _string(value: Any) -> str:
         raise unfit("s", type_name(value))
     text = conversions.to_string(value)
     if isinstance(text, Err):
-        raise FormatProblemError(f"could not convert argument {gotext.quote(text.text)} to string")
+        raise FormatProblemError(f"could not convert argument {go_text.quote(text.text)} to string")
     return str(text)
 
 
@@ -220,17 +220,17 @@ def _member(value: Any) -> str:
     if kind in (int, Uint):
         return str(int(value))
     if kind is str:
-        return gotext.quote(value)
+        return go_text.quote(value)
     if kind is bytes:
-        return f"b{gotext.quote(_string(value))}"
+        return f"b{go_text.quote(_string(value))}"
     if kind in (bool, TypeValue) or value is None:
         return _string(value)
     if kind is Timestamp:
-        return f"timestamp({gotext.quote(conversions.to_string(value))})"
+        return f"timestamp({go_text.quote(conversions.to_string(value))})"
     if kind is Duration:
-        return f"duration({gotext.quote(conversions.to_string(value))})"
+        return f"duration({go_text.quote(conversions.to_string(value))})"
     if kind is float:
-        return f"{value:.6f}" if math.isfinite(value) else gotext.quote(go_numbers.plain(value))
+        return f"{value:.6f}" if math.isfinite(value) else go_text.quote(go_numbers.plain(value))
     if isinstance(value, ListValue):
         return _list(value)
     if isinstance(value, (MapValue, TextMap)):

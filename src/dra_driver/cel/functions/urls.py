@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dra_driver.cel.evaluation.gotext import quote
+from dra_driver.cel.evaluation.go_text import quote
 from dra_driver.cel.evaluation.network_values import Url
 from dra_driver.cel.evaluation.values import Err, ListValue, MapValue
 from dra_driver.cel.functions.network import parse_address

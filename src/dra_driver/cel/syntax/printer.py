@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_driver.cel.evaluation import conversions, gotext
+from dra_driver.cel.evaluation import conversions, go_text
 from dra_driver.cel.evaluation.values import (
     Duration,
     Err,
@@ -150,4 +150,4 @@ def _print_object(value: Any) -> str:
         return f"semver({quote_text(str(value))})"
     if isinstance(value, (Duration, Timestamp)):
         return f"{'duration' if isinstance(value, Duration) else 'timestamp'}({quote_text(conversions.to_string(value))})"
-    return value.name if isinstance(value, TypeValue) else gotext.show(value)
+    return value.name if isinstance(value, TypeValue) else go_text.show(value)
