@@ -76,7 +76,7 @@ class Host:
         return {entry.claim.uid: [held.device for held in entry.devices] for entry in self.journal.entries()}
 
     def specs(self) -> set[str]:
-        return {claim.uid for claim in self.cdi.claims()}
+        return {entry.claim.uid for entry in self.cdi.entries()}
 
     def settings(self) -> dict[str, str]:
         """What is not as after a fresh boot."""

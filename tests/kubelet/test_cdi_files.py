@@ -173,7 +173,7 @@ def test_our_files_are_recognised_by_their_annotations_and_all_others_are_passed
         '{"cdiVersion": "0.6.0", "kind": "k8s.gpu.example.com/claim", "devices": []}'
     )
     (tmp_path / "cdi" / "nvidia.yaml").write_text("kind: nvidia.com/gpu")
-    assert list(files.claims()) == [CLAIM]
+    assert [entry.claim for entry in files.entries()] == [CLAIM]
 
 
 def test_a_file_tells_what_its_claim_holds(files: CdiFiles) -> None:
@@ -203,7 +203,7 @@ def test_a_file_whose_name_is_not_that_of_its_claim_is_passed_over(files: CdiFil
     path = files.path(CLAIM)
     content = path.read_text().replace(f'"{CLAIM.uid}"', f'"{uid}"')
     path.with_name(path.name.replace(CLAIM.uid, uid if uid != "other" else "copy")).write_text(content)
-    assert list(files.claims()) == [CLAIM]
+    assert [entry.claim for entry in files.entries()] == [CLAIM]
 
 
 @pytest.mark.parametrize("share_id", [None, "s1"])

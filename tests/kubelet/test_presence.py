@@ -255,7 +255,8 @@ def test_a_refusal_is_told_once_counted_and_over_when_the_kubelet_accepts(caplog
 def foreign(path: Path) -> SocketServer:
     """What NVIDIA's own plugin does: the same name, often the same file."""
     registrar = Registrar(DRIVER, Path("/elsewhere/dra.sock"), ["v1.DRAPlugin"])
-    server = SocketServer(path, workers=1, services=[partial(registration_pb2_grpc.add_RegistrationServicer_to_server, registrar)])
+    server = SocketServer(path, workers=1)
+    server.add(partial(registration_pb2_grpc.add_RegistrationServicer_to_server, registrar))
     server.start()
     return server
 

@@ -35,7 +35,8 @@ def registrar(path: Path, driver: str) -> Iterator[Registrar]:
     one.GetInfo = counted  # type: ignore[method-assign, assignment]
     one.asked = asked  # type: ignore[attr-defined]
     path.parent.mkdir(exist_ok=True)
-    server = SocketServer(path, workers=1, services=[partial(rpc.add_RegistrationServicer_to_server, one)])
+    server = SocketServer(path, workers=1)
+    server.add(partial(rpc.add_RegistrationServicer_to_server, one))
     server.start()
     try:
         yield one

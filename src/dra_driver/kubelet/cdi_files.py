@@ -142,12 +142,11 @@ class CdiFiles:
             raise HostError(f"claim {claim}: CDI spec {path}: cannot be removed: {error.strerror}; {_WRITABLE}") from error
         self._metadata.remove(claim)
 
-    def claims(self) -> Iterator[ClaimKey]:
-        """The claims that have a file of this driver here, by the files' annotations. Unreadable and foreign files are passed over."""
-        return (entry.claim for entry in self.entries())
-
     def entries(self) -> Iterator[Entry]:
-        """What these claims hold, without configurations; a file of a version that did not note it, or notes it otherwise, tells of no devices."""
+        """What the claims with a file of this driver hold, by the files' annotations, without configurations.
+
+        Unreadable and foreign files are passed over; a file of a version that did not note what is held, or notes it otherwise, tells of no devices.
+        """
         for path in sorted(self._directory.glob(f"{self._prefix}*.json")):
             try:
                 noted = msgspec.json.decode(path.read_bytes(), type=_Annotated).annotations

@@ -72,27 +72,20 @@ class Place(enum.Enum):
 
 
 class SocketServer:
-    """One gRPC server on one unix socket. `services` add themselves to the server that they are given, again whenever the socket is made anew."""
+    """One gRPC server on one unix socket."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        workers: int,
-        services: Sequence[Callable[[grpc.Server], None]] = (),
-        interceptors: Sequence[grpc.ServerInterceptor] = (),
-    ) -> None:
+    def __init__(self, path: Path, *, workers: int, interceptors: Sequence[grpc.ServerInterceptor] = ()) -> None:
         check_path(path)
         self.path = path
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix=path.stem)
-        self._services = list(services)
+        self._services: list[Callable[[grpc.Server], None]] = []
         self._interceptors = list(interceptors)
         self._grpc: grpc.Server | None = None
         self._bound: set[str] = set()
         self._inode: int | None = None
 
     def add(self, service: Callable[[grpc.Server], None]) -> None:
-        """A service more, from the next `start` on."""
+        """One service more, from the next `start` on. It adds itself to the server that it is given, again whenever the socket is made anew."""
         self._services.append(service)
 
     def start(self) -> None:
