@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dra_driver.errors import ClaimRetryError, StoppedError
+from dra_driver.errors import ApiError, ClaimRetryError, StoppedError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import (
     RESOURCE_CLAIMS,
@@ -389,6 +389,19 @@ def test_a_start_waits_for_the_api_server_and_says_why(
     assert host.rebuild.problem == ""
     assert len(warnings(caplog, "the journal cannot be rebuilt yet")) == 1
     assert host.journal.entries() == before
+
+
+def test_a_claim_that_can_never_be_read_keeps_no_node_from_starting(host: Host, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = allocated(client, "c", result("toy-0"))
+    host.prepare(claim)
+    lose(host)
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise ApiError("ResourceClaim does not fit")
+
+    monkeypatch.setattr(client, "get", unreadable)
+    host.restart()
+    assert host.held() == {claim.uid: ["toy-0"]}, "as its spec says"
 
 
 def test_a_start_that_waits_can_be_ended_and_goes_on_next_time(host: Host, client: Client, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:

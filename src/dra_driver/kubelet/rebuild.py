@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dra_driver.daemon.turns import Turns
-from dra_driver.errors import ApiError, ApiNotFoundError, ClaimError, DraError, HostError, StoppedError
+from dra_driver.errors import ApiDeniedError, ApiError, ApiNotFoundError, ClaimError, DraError, HostError, StoppedError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from dra_driver.kubelet.attempts import attempt
@@ -137,9 +137,19 @@ class Rebuild:
         return filter(None, named)
 
     def _get(self, claim: ClaimKey) -> ResourceClaim | None:
+        """None when there is none, and when asking again would give nothing else. Raises ApiError when it might."""
+        if not claim.name:
+            return None  # a spec that does not tell it
         try:
             return self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace, deadline=CALL_DEADLINE)
         except ApiNotFoundError:
+            return None
+        except ApiError as error:
+            if error.retryable or isinstance(error, ApiDeniedError):
+                raise
+            log.warning(
+                "a claim cannot be read from the API server, what else is known of it counts", extra={"claim": str(claim), "error": str(error)}
+            )
             return None
 
     def _part(self, claim: ClaimKey, found: ResourceClaim) -> DeviceAllocationResult | None:
