@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dra_driver.k8s.objects.resource import RESOURCE_CLAIMS, AllocationResult, D
 from dra_driver.kubelet import claims as claims_module
 from dra_driver.kubelet.cdi_files import CdiFiles
 from dra_driver.kubelet.claims import Prepared, PreparedDevice
-from dra_driver.kubelet.driver import Plan
+from dra_driver.kubelet.driver import Plan, PlannedDevice
 from dra_driver.kubelet.journal import ClaimKey
 from dra_driver.sandbox.apiserver import ApiServer
 from tests.kubelet.host import Host, devices
@@ -361,6 +362,24 @@ def test_a_bug_in_what_a_driver_says_of_one_device_is_the_fault_of_its_claim_alo
     assert devices(outcomes[good.uid]) == ["toy-1"]
     assert "internal error, please report it: ZeroDivisionError" in str(outcomes[bad.uid])
     assert host.held() == {good.uid: ["toy-1"]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        pytest.param(lambda _: (), "the driver's plan has no device node-a/toy-0 of request gpu, which is allocated", id="left out"),
+        pytest.param(lambda device: (device, device), "toy-0 of request gpu, which is not allocated, or has it twice", id="twice"),
+        pytest.param(lambda device: (replace(device, result=result("toy-7")),), "has device node-a/toy-7 of request gpu, which is not", id="other"),
+        pytest.param(lambda device: (replace(device, uuid=""),), "has device node-a/toy-0 of request gpu without a uuid", id="no uuid"),
+    ],
+)
+def test_a_plan_that_is_not_of_the_allocation_starts_no_pod(
+    host: Host, client: Client, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[PlannedDevice], tuple[PlannedDevice, ...]], told: str
+) -> None:
+    plain = host.driver.plan
+    monkeypatch.setattr(host.driver, "plan", lambda allocation: Plan(wrong(plain(allocation).devices[0])))
+    assert told in str(host.prepare(allocated(client, "one", result("toy-0"))))
+    assert host.held() == {}
 
 
 def test_two_devices_of_a_claim_that_are_the_same_hardware_are_the_fault_of_that_claim_alone(

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from dra_driver.daemon import logs
-from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError, JournalError, StoppedError
+from dra_driver.errors import ClaimRetryError, HostError, InstanceConflictError, JournalError, SettingsError, StoppedError
 from dra_driver.k8s.client import Client
 from dra_driver.k8s.objects.core import NODES, Node
 from dra_driver.k8s.objects.meta import ObjectMeta
 from dra_driver.k8s.objects.resource import RESOURCE_SLICES, Device, DeviceCapacity, ResourceSlice
 from dra_driver.kubelet import server, service, slices
+from dra_driver.kubelet.driver import Driver
 from dra_driver.kubelet.journal import ClaimKey, Journal
 from dra_driver.kubelet.plugin import KubeletPlugin, PluginPaths
 from dra_driver.sandbox.apiserver import ApiServer
@@ -455,9 +456,26 @@ def test_twenty_restarts_in_a_row_register_every_time(start: Start, kubelet: Sta
         plugin.stop()
 
 
+@pytest.mark.parametrize(
+    ("driver", "node", "told"),
+    [
+        (None, NODE, "driver name None (Unnamed.name): must be non-empty"),
+        ("toy/example", NODE, "driver name 'toy/example' (Unnamed.name): a lowercase RFC 1123 subdomain"),
+        ("a" * 64, NODE, "may not be more than 63 bytes"),
+        (DRIVER, "", "node '': must be the name of this node's Node object"),
+        (DRIVER, "Node_A", "node 'Node_A'"),
+    ],
+)
+def test_a_name_that_is_none_is_told_before_anything_is_done(client: Client, short: Path, driver: Any, node: str, told: str) -> None:
+    unnamed = type("Unnamed", (Driver,), {"name": driver, "plan": ToyDriver.plan} if driver else {"plan": ToyDriver.plan})
+    with pytest.raises(SettingsError) as raised:
+        KubeletPlugin(unnamed(), client, node=node, paths=paths(short))
+    assert told in str(raised.value)
+
+
 def test_a_start_that_fails_leaves_nothing_behind(client: Client, api: ApiServer, short: Path) -> None:
     plugin = KubeletPlugin(ToyDriver(), client, node=NODE, paths=paths(short))  # no registry directory: the kubelet is elsewhere
-    with pytest.raises(HostError, match="plugins_registry: need a directory that is writable for the driver"):
+    with pytest.raises(HostError, match="plugins_registry: need a directory that is writable for the driver, found nothing"):
         plugin.start()
     assert not server.is_served(paths(short).plugin / "dra.sock")
     paths(short).registry.mkdir()

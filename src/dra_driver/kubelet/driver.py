@@ -45,7 +45,7 @@ class HostChange(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All devices of one claim; `common` applies to a container that gets any of them.
+    """All devices of one claim, one for each result of the allocation; `common` applies to a container that gets any of them.
 
     `changes` are made in their order before the claim counts as prepared, and taken back in the reverse order when it is unprepared.
     """

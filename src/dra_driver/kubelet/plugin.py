@@ -26,7 +26,8 @@ from dra_driver.daemon.probes import Probes
 from dra_driver.daemon.signals import EndSignals
 from dra_driver.daemon.supervisor import STUCK, Loop, Supervisor
 from dra_driver.daemon.turns import Turns
-from dra_driver.errors import HostError, JournalError, StoppedError
+from dra_driver.errors import HostError, JournalError, SettingsError, StoppedError
+from dra_driver.k8s import names
 from dra_driver.k8s.client import Client
 from dra_driver.kubelet import health_service, publisher, service, sweep
 from dra_driver.kubelet._proto import plugin_registration_pb2_grpc as registration_pb2_grpc
@@ -93,7 +94,7 @@ class KubeletPlugin:
     `instance` is the UID of this pod: two of them may be alive at a time, one to take over from the other; without it there is one only.
     `versions` are the DRAPlugin versions to serve, the most wanted first; with `health`, DRAResourceHealth is served too. `processes` is the host's
     /proc, without which no device of a lost claim is ever freed, and `sweep_grace` the number of seconds after which one may be. `interceptors` see
-    every call of the kubelet. `probes` and `metrics` are for the program's port.
+    every call of the kubelet. `probes` and `metrics` are for the program's port. SettingsError: the driver's name or the node's is none.
     """
 
     def __init__(
@@ -110,6 +111,10 @@ class KubeletPlugin:
         sweep_grace: float = sweep.GRACE,
         interceptors: Sequence[grpc.ServerInterceptor] = (),
     ) -> None:
+        if problem := names.driver_name_error(driver.name or ""):
+            raise SettingsError(f"driver name {driver.name!r} ({type(driver).__name__}.name): {problem}")
+        if problem := names.dns_subdomain_error(node):
+            raise SettingsError(f"node {node!r}: must be the name of this node's Node object: {problem}")
         self._driver = driver
         self._client = client
         self._node = node
@@ -314,7 +319,11 @@ def _count(board: HealthBoard) -> dict[tuple[str, ...], float]:
 
 def _check_registry(directory: Path) -> None:
     """The kubelet makes this directory; if we made it, we would wait for a kubelet that looks elsewhere."""
-    if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
+    found = "nothing" if not directory.exists() else "" if directory.is_dir() else "a file"
+    if not found and not os.access(directory, os.W_OK | os.X_OK):
+        found = "one that is not writable"
+    if found:
         raise HostError(
-            f"registry directory {directory}: need a directory that is writable for the driver; the kubelet makes it, is it the kubelet's?"
+            f"registry directory {directory}: need a directory that is writable for the driver, found {found}; "
+            "the kubelet makes it, is it the kubelet's?"
         )

@@ -47,6 +47,7 @@ class ClaimReader:
     def plan(self, claim: ClaimKey, allocation: DeviceAllocationResult, pod_claim: str = "") -> Planned:
         """What an allocation (this driver's part of it) means on this host. `pod_claim` is as in an entry of the journal."""
         plan = self._driver.plan(allocation)
+        _check(claim, allocation, plan)
         return Planned(Entry(claim, allocation, _held(claim, plan), pod_claim=pod_claim), plan)
 
     def _planned(self, claim: ClaimKey, found: ResourceClaim | ApiError) -> Planned:
@@ -55,6 +56,23 @@ class ClaimReader:
         if isinstance(found, ApiError):
             raise ClaimRetryError(f"claim {claim} cannot be read: {found}") from found
         return self.plan(claim, our_part(claim, found, self._driver.name), found.metadata.annotations.get(POD_CLAIM_NAME, ""))
+
+
+def _check(claim: ClaimKey, allocation: DeviceAllocationResult, plan: Plan) -> None:
+    """A plan that leaves out a result would start the pod without the device, and let others have it."""
+    left = list(allocation.results)
+    for device in plan.devices:
+        name = f"{device.result.pool}/{device.result.device} of request {device.result.request}"
+        if device.result not in left:
+            raise ClaimError(
+                f"claim {claim}: the driver's plan has device {name}, which is not allocated, or has it twice; Driver.plan answers each result once"
+            )
+        if not device.uuid:
+            raise ClaimError(f"claim {claim}: the driver's plan has device {name} without a uuid; it must be what identifies the device on this node")
+        left.remove(device.result)
+    if left:
+        name = f"{left[0].pool}/{left[0].device} of request {left[0].request}"
+        raise ClaimError(f"claim {claim}: the driver's plan has no device {name}, which is allocated; Driver.plan answers each result once")
 
 
 def _held(claim: ClaimKey, plan: Plan) -> tuple[HeldDevice, ...]:
