@@ -180,6 +180,9 @@ def test_other_manifests_are_used_and_checked(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "deviceclass.yaml").write_text("apiVersion: v1\nkind: Secret\n")
     assert tell(Options("h100-sxm-80gb", manifests=tmp_path))[0] == 2
     assert "found apiVersion v1, kind Secret, the sandbox knows DeviceClass" in capsys.readouterr().err
+    (tmp_path / "deviceclass.yaml").write_bytes(b"kind: \xff")
+    assert tell(Options("h100-sxm-80gb", manifests=tmp_path))[0] == 2
+    assert "deviceclass.yaml: 'utf-8' codec can't decode" in capsys.readouterr().err
 
 
 def test_a_claim_that_is_not_supported_yet_says_so(tmp_path: Path) -> None:

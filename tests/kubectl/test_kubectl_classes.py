@@ -82,6 +82,7 @@ def test_many_files_json_and_stdin_are_read_together(tmp_path: Path) -> None:
         ("{", [], "no YAML"),
         ("- a", [], "a document is no Kubernetes object"),
         ("kind: List\nitems: [1]", [], "a document is no Kubernetes object"),
+        ("kind: List\nitems: 3", [], "List: items is 3, it must be a list of objects"),
         ("kind: Pod\napiVersion: v1", [], "no DeviceClass in them"),
         (class_yaml("one", "true", apiVersion="resource.k8s.io/v1beta1"), [], "DeviceClass one: apiVersion is resource.k8s.io/v1beta1, only"),
         (class_yaml("one", "true", spec="x"), [], "DeviceClass one: Expected `object`, got `str` - at `$.spec`"),
@@ -93,6 +94,17 @@ def test_wrong_input_is_named_and_ends_with_2(tmp_path: Path, capsys: pytest.Cap
     path.write_text(content)
     assert told(Options([path], names)) == (2, "")
     assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["-", "FILE"])
+def test_bytes_that_are_no_text_are_named_and_end_with_2(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_bytes(b"kind: \xff")
+    with file.open() as stdin:
+        ended = subprocess.run([PROGRAM, "classes", "-f", name.replace("FILE", str(file))], stdin=stdin, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "can't decode byte 0xff" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_missing_file_and_a_wrong_option_end_with_2(tmp_path: Path) -> None:

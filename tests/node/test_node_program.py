@@ -62,6 +62,7 @@ def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess
         pytest.param({"log_level": "loud"}, 2, "--log-level (LOG_LEVEL)", id="log level"),
         pytest.param({"simulate": "h200"}, 2, "h100-sxm-80gb", id="unknown profile names the known ones"),
         pytest.param({"simulate_gpus": "many"}, 2, "--simulate-gpus (SIMULATE_GPUS)", id="no number"),
+        pytest.param({"simulate_numbers": "4096:1"}, 2, "--simulate-numbers (SIMULATE_NUMBERS): must be MAJOR:MINOR", id="no device numbers"),
         pytest.param({"api_server": "https://[::1"}, 2, "need http(s)://host[:port]", id="malformed address"),
         pytest.param({"api_server": "https://h:99999"}, 2, "need http(s)://host[:port]", id="port out of range"),
         pytest.param({"kubeconfig": "/nowhere"}, 2, "give one of them", id="two ways to the API server"),

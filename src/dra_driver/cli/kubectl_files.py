@@ -58,7 +58,8 @@ class Manifests:
 
 def _documents(path: Path) -> list[Any]:
     try:
-        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
+        # Standard input as text would hide wrong bytes in the C locale.
+        text = (sys.stdin.buffer.read() if path == STDIN else path.read_bytes()).decode()
         return [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
@@ -73,7 +74,10 @@ def _flat(path: Path, document: Any) -> Iterator[dict[str, Any]]:
     if not document["kind"].endswith("List"):
         yield document
         return
-    for item in document.get("items") or ():
+    items = document.get("items") or []
+    if not isinstance(items, list):
+        raise SettingsError(f"{path}: {document['kind']}: items is {items!r}, it must be a list of objects")
+    for item in items:
         # Items of a typed list need not repeat what the list says.
         implied = {} if document["kind"] == "List" else {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
         yield from _flat(path, implied | item if isinstance(item, dict) else item)

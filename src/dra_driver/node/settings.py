@@ -35,8 +35,9 @@ def _pod_uid(text: str) -> str:
 
 def _numbers(text: str) -> tuple[DeviceNumbers, ...]:
     pairs = [pair.split(":") for pair in text.split(",")]
-    if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) for pair in pairs):
-        raise ValueError("must be MAJOR:MINOR, or several with commas between them")
+    # 12 and 20 bits: MINORBITS of the kernel.
+    if not all(len(pair) == 2 and all(number.isdecimal() for number in pair) and int(pair[0]) < 1 << 12 and int(pair[1]) < 1 << 20 for pair in pairs):
+        raise ValueError("must be MAJOR:MINOR, or several with commas between them, 4095:1048575 at most")
     return tuple(DeviceNumbers("c", int(major), int(minor)) for major, minor in pairs)
 
 

@@ -25,10 +25,10 @@ def read(path: Path, *, namespace: str = "default") -> list[TopLevel]:
     SettingsError: the file cannot be read, is no YAML, or holds a kind that the sandbox does not know.
     """
     try:
-        documents = [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document is not None]
     except OSError as error:
         raise SettingsError(f"manifest {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"manifest {path}: {error}") from error
     objects: list[TopLevel] = []
     for document in documents:
