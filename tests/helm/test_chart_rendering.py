@@ -136,6 +136,13 @@ def test_the_driver_root_is_mounted_where_the_program_looks_for_it(helm: Helm, v
     assert ("/dev" in seen) is not any("simulated" in value for value in values)
 
 
+def test_a_kubelet_elsewhere_is_asked_there(helm: Helm) -> None:
+    settings = parse(NodeSettings, "", render(helm, 'kubeletDir="/var/lib/k0s/kubelet/"').arguments("DaemonSet")[1:], {"NODE_NAME": "n"})
+    assert str(settings.plugin_dir) == "/var/lib/k0s/kubelet/plugins/gpu.nvidia.com"
+    mounts = render(helm, 'kubeletDir="/var/lib/k0s/kubelet/"').pod("DaemonSet")["containers"][0]["volumeMounts"]
+    assert str(settings.registry_dir) in {mount["mountPath"] for mount in mounts}
+
+
 def test_simulated_gpus_need_one_value(helm: Helm) -> None:
     real, simulated = render(helm), render(helm, "simulated.enabled=true")
     assert not [argument for argument in real.arguments("DaemonSet") if argument.startswith("--simulate")]
@@ -165,6 +172,11 @@ def test_the_new_pod_of_a_node_takes_over_before_the_old_one_ends(helm: Helm) ->
     # Two pods of one node at a time: nothing of theirs may be the node's own.
     assert not any(pod.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
     assert not [port for port in container["ports"] if "hostPort" in port]
+
+
+def test_what_an_unhealthy_gpu_does_to_pods_is_a_value(helm: Helm) -> None:
+    arguments = render(helm, 'node.unhealthyEffect="NoExecute"').arguments("DaemonSet")[1:]
+    assert parse(NodeSettings, "", arguments, {"NODE_NAME": "n"}).unhealthy_effect == "NoExecute"
 
 
 def test_the_node_program_is_probed_where_it_listens(helm: Helm) -> None:
@@ -231,6 +243,10 @@ def test_the_controller_runs_without_rights_on_its_node(helm: Helm) -> None:
         ("simulated.gpus=65", "/simulated/gpus"),
         ("controller.metricsPort=0", "/controller/metricsPort"),
         ("node.metricsPort=70000", "/node/metricsPort"),
+        ('node.unhealthyEffect="Evict"', "/node/unhealthyEffect"),
+        ('node.podLabels={"app.kubernetes.io/component":"x"}', "/node/podLabels"),
+        ('simulated.driverRoot="/"', "/simulated/driverRoot"),
+        ('fullnameOverride="My_GPUs"', "/fullnameOverride"),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(helm: Helm, value: str, complaint: str) -> None:
