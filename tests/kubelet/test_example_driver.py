@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -52,7 +53,8 @@ def program(api: ApiServer, kubelet: StandInKubelet, short: Path) -> Iterator[su
     (short / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
     environment = {**os.environ, "NODE_NAME": NODE, "KUBECONFIG": str(short / "kubeconfig")}
     command = [sys.executable, "-m", "e2e.example_driver", f"--kubelet={short}", f"--cdi={short / 'cdi'}"]
-    one = subprocess.Popen(command, cwd=ROOT, env=environment)
+    with (short / "log").open("wb") as log:
+        one = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)
     yield one
     one.kill()
     one.wait()
@@ -90,4 +92,6 @@ def test_a_pod_sees_the_device_and_a_signal_ends_the_driver(
 
     program.send_signal(signal.SIGTERM)
     assert program.wait(30) == 0
+    told = [json.loads(line) for line in (short / "log").read_text().splitlines()]
+    assert [one["devices"] for one in told if one["msg"] == "slices published"] == [2], "its log says what it did, and with what"
     assert not [path for path in short.rglob("*.sock") if path != kubelet.pod_resources_socket]

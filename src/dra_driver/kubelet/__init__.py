@@ -5,6 +5,7 @@ imaginary. It runs on a node, or in a pod of it that has the node's /var/lib/kub
 
     import os
 
+    from dra_driver.daemon import logs
     from dra_driver.errors import ClaimError
     from dra_driver.k8s import config
     from dra_driver.k8s.client import Client
@@ -29,6 +30,7 @@ imaginary. It runs on a node, or in a pod of it that has the node's /var/lib/kub
             return Plan(tuple(lamps))
 
 
+    logs.configure("info")
     client = Client(config.find(), "lamp-driver")
     plugin = KubeletPlugin(LampDriver(), client, node=os.environ["NODE_NAME"])
     plugin.publisher.set_devices([Device(color, {"color": DeviceAttribute(string=color)}) for color in SERIAL_NUMBERS])
