@@ -62,6 +62,13 @@ def dns_subdomain_error(value: str) -> str | None:
     return _first(dns_subdomain_errors(value))
 
 
+def driver_name_error(value: str) -> str | None:
+    """`spec.driver` and the domain of an attribute: a subdomain of at most 63 bytes; upper case is allowed, though the API warns of it."""
+    if not value:
+        return "must be non-empty"
+    return _beyond(value, DRIVER_NAME_MAX) or dns_subdomain_error(value.lower())
+
+
 def label_key_errors(value: str) -> list[str]:
     """Keys of labels and annotations, taint keys, condition types: `[prefix/]name`, which the API also calls a qualified name."""
     prefix, slash, name = value.rpartition("/")
