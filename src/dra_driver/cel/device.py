@@ -2,15 +2,59 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any
+from operator import itemgetter
+from typing import Any, Protocol
 
 from dra_driver.cel.evaluation.values import MAX_INT, Amount, TextMap, Version
 from dra_driver.errors import ParseError
 
 _NO_VALUE = "unsupported attribute value"
 _NOTHING: dict[str, Any] = {}
-_LISTS = ("ints", "bools", "strings", "versions")
+_LISTS = frozenset({"ints", "bools", "strings", "versions"})
+_FIELDS = ("ints", "bools", "strings", "versions", "int", "bool", "string", "version")
+"""The fields of an attribute in the order in which Kubernetes looks for the one that is set."""
+_SLOTS = tuple((field, f"{field}_" if field in ("int", "bool") else field) for field in _FIELDS)
+
+
+class AttributeLike(Protocol):
+    """A DeviceAttribute of the API: exactly one field is set."""
+
+    @property
+    def int_(self) -> int | None: ...
+    @property
+    def bool_(self) -> bool | None: ...
+    @property
+    def string(self) -> str | None: ...
+    @property
+    def version(self) -> str | None: ...
+    @property
+    def ints(self) -> list[int] | None: ...
+    @property
+    def bools(self) -> list[bool] | None: ...
+    @property
+    def strings(self) -> list[str] | None: ...
+    @property
+    def versions(self) -> list[str] | None: ...
+
+
+class CapacityLike(Protocol):
+    """A DeviceCapacity of the API."""
+
+    @property
+    def value(self) -> str: ...
+
+
+class DeviceLike(Protocol):
+    """A device of a ResourceSlice."""
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeLike]: ...
+    @property
+    def capacity(self) -> Mapping[str, CapacityLike]: ...
+    @property
+    def allow_multiple_allocations(self) -> bool | None: ...
 
 
 class Device:
@@ -56,18 +100,30 @@ class Device:
     @classmethod
     def from_api(cls, driver: str, device: Mapping[str, Any]) -> Device:
         """From the API's JSON of one device; a capacity may be abbreviated to its text. `driver` is that of the slice."""
-        attributes: dict[str, Any] = {}
+        attributes = [(name, *_held(fields)) for name, fields in (device.get("attributes") or {}).items()]
+        capacity = {name: value if isinstance(value, str) else value["value"] for name, value in (device.get("capacity") or {}).items()}
+        return cls._made(driver, attributes, capacity, device.get("allowMultipleAllocations"))
+
+    @classmethod
+    def from_slice(cls, driver: str, device: DeviceLike) -> Device:
+        """From a device of a decoded ResourceSlice."""
+        attributes = [(name, *_held_by_struct(value)) for name, value in device.attributes.items()]
+        capacity = {name: value.value for name, value in device.capacity.items()}
+        return cls._made(driver, attributes, capacity, device.allow_multiple_allocations)
+
+    @classmethod
+    def _made(cls, driver: str, attributes: list[tuple[str, str, Any]], capacity: Mapping[str, str], multiple: bool | None) -> Device:
+        values: dict[str, Any] = {}
         problem = scalar_problem = ""
-        for name, fields in sorted((device.get("attributes") or {}).items()):
+        for name, field, raw in sorted(attributes, key=itemgetter(0)):
             found = ""
             try:
-                attributes[name] = _value(fields)
+                values[name] = _value(field, raw)
             except ParseError as error:
                 found = f"attribute {name}: {error}"
             problem = problem or found
-            scalar_problem = scalar_problem or (_unsupported(name) if _is_list(fields) else found)
-        capacity = {name: value if isinstance(value, str) else value["value"] for name, value in (device.get("capacity") or {}).items()}
-        made = cls(driver, attributes, capacity, device.get("allowMultipleAllocations"))
+            scalar_problem = scalar_problem or (_unsupported(name) if field in _LISTS else found)
+        made = cls(driver, values, capacity, multiple)
         if problem:
             made.problem, made.scalar_problem = problem, scalar_problem
             made.inputs = made.scalar_inputs = None
@@ -115,24 +171,28 @@ def _unsupported(name: str) -> str:
     return f"attribute {name}: {_NO_VALUE}"
 
 
-def _is_list(fields: Mapping[str, Any]) -> bool:
-    return any(fields.get(field) is not None for field in _LISTS)
+def _held(fields: Mapping[str, Any]) -> tuple[str, Any]:
+    """The field that holds the value of an attribute, and what it holds."""
+    return next(((field, raw) for field in _FIELDS if (raw := fields.get(field)) is not None), ("", None))
 
 
-def _value(fields: Mapping[str, Any]) -> Any:
-    """The one value of an attribute, in the order in which Kubernetes looks."""
-    for field in _LISTS:
-        if (values := fields.get(field)) is not None:
-            return tuple(_version(text) for text in values) if field == "versions" else tuple(values)
-    for field in ("int", "bool", "string"):
-        if (value := fields.get(field)) is not None:
-            return value
-    if (version := fields.get("version")) is not None:
-        return _version(version)
-    raise ParseError(_NO_VALUE)
+def _held_by_struct(attribute: AttributeLike) -> tuple[str, Any]:
+    return next(((field, raw) for field, slot in _SLOTS if (raw := getattr(attribute, slot)) is not None), ("", None))
 
 
+def _value(field: str, raw: Any) -> Any:
+    if not field:
+        raise ParseError(_NO_VALUE)
+    if field == "version":
+        return _version(raw)
+    if field == "versions":
+        return tuple(map(_version, raw))
+    return tuple(raw) if field in _LISTS else raw
+
+
+@functools.lru_cache(maxsize=4096)
 def _version(text: str) -> Any:
+    """Versions repeat from device to device, and share their value."""
     try:
         return Version.parse(text)
     except ParseError as error:
