@@ -27,6 +27,7 @@ from dra_driver.k8s.objects.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from dra_driver.k8s.reflector import Reflector
 from dra_driver.kubelet import publisher as publisher_module
 from dra_driver.kubelet import slice_writer, slices
 from dra_driver.kubelet.publisher import Publisher
@@ -547,6 +548,23 @@ def test_a_watch_that_is_cut_or_falls_silent_hides_no_deletion(
     wait_for(api, lambda: api.open_watches == 1)
     getattr(api, what)()
     wait_for(api, deleted(api, client))
+
+
+def test_a_slice_that_is_deleted_before_the_watch_begins_comes_back(
+    start: Start, api: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Event()
+    follow = Reflector._list
+
+    def late(reflector: Reflector[Any]) -> None:
+        begin.wait(20)
+        follow(reflector)
+
+    monkeypatch.setattr(Reflector, "_list", late)
+    start(devices(1)).settle()
+    back = deleted(api, client)
+    begin.set()
+    wait_for(api, back)
 
 
 def test_a_slice_that_is_deleted_before_the_watch_has_seen_it_comes_back(start: Start, api: ApiServer, client: Client) -> None:

@@ -40,8 +40,8 @@ class Reflector(Generic[K]):
 
     `silence` is how long a watch may say nothing, not even a bookmark, before its connection counts as dead (the server sends one a minute);
     `relist` is how long, in seconds, the copy lives without being compared with a full list. Both are the watchdogs of a loop without alarms.
-    `longest_pause` is the limit of the growing pauses, in seconds. `gap` is called after every list but the first: what happened between the end of a
-    watch and a list may have left no trace, such as an object that came and went.
+    `longest_pause` is the limit of the growing pauses, in seconds. `gap` is called after every list, `synced` being set from the second one on: what
+    happened before the list and since the last watch may have left no trace, such as an object that came and went.
     `lists`, `watches`, `events`, `failures` and `handler_failures` count.
     """
 
@@ -151,7 +151,7 @@ class Reflector(Generic[K]):
         for key, item in found.items():
             self._put(key, item)
         self._resource_version = listing.resource_version
-        if self._gap and self.synced.is_set():
+        if self._gap:
             self._gap()
         self.synced.set()
 

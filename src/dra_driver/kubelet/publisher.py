@@ -122,15 +122,16 @@ class Publisher:
 
     def watch(self, stop: threading.Event) -> None:
         """A loop: rings the bell when a slice of ours changes by another hand."""
-        Reflector(
+        reflector = Reflector(
             self._client,
             RESOURCE_SLICES,
             self._changed,
             field_selector=self._writer.selector,
             longest_pause=LONGEST_PAUSE,
             silence=SILENCE,
-            gap=self._bell.set,
-        ).run(stop)
+            gap=lambda: self._listed(first=not reflector.synced.is_set()),
+        )
+        reflector.run(stop)
 
     def publish(self, stop: threading.Event) -> None:
         """A loop: makes a pass whenever the bell rings, and again after a failure, with growing pauses."""
@@ -195,6 +196,11 @@ class Publisher:
 
     def _as_created(self, name: str, pool: Pool) -> list[ResourceSlice]:
         return list(slices.plan(self._driver, self._node, name, slices.layout(pool), ()).create)
+
+    def _listed(self, *, first: bool) -> None:
+        """Called by the watch after each list: what has gone between our last pass and the list is seen by nobody else."""
+        if not first or self.counts.passes:
+            self._bell.set()
 
     def _changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Called by the watch for each change."""
