@@ -67,7 +67,7 @@ def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess
         pytest.param({"api_server": "https://h:99999"}, 2, "need http(s)://host[:port]", id="port out of range"),
         pytest.param({"kubeconfig": "/nowhere"}, 2, "give one of them", id="two ways to the API server"),
         pytest.param({"api_server": None, "token_file": "/nowhere"}, 2, "belong to --api-server", id="token without server"),
-        pytest.param({"api_server": None, "kubeconfig": "/nowhere"}, 2, "kubeconfig /nowhere", id="missing kubeconfig"),
+        pytest.param({"api_server": None, "kubeconfig": "/nowhere"}, 2, "kubeconfig /nowhere: there is no such file", id="missing kubeconfig"),
         pytest.param({"token_file": "/nowhere"}, 2, "/nowhere", id="missing token file"),
         pytest.param({"api_server": "https://127.0.0.1:1", "ca_file": "/nowhere"}, 2, "CA file /nowhere", id="missing CA file"),
         pytest.param({"registry_dir": "/nowhere"}, 1, "registry directory /nowhere: need a directory", id="missing registry directory"),

@@ -150,6 +150,8 @@ def kubeconfig(path: str = "", context: str = "") -> Connection:
 
     # The package looks at KUBECONFIG only once, when it is imported.
     path = path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if not any(Path(one).expanduser().exists() for one in path.split(os.pathsep)):
+        raise SettingsError(f"kubeconfig {path}: there is no such file; give another one by --kubeconfig (KUBECONFIG)")
     configuration = Configuration()
     try:
         official.load_kube_config(path, context or None, configuration)
