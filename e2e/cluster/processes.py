@@ -89,8 +89,9 @@ def _stat(pid: int) -> list[str]:
 
 def _wait_for_environment(process: Process) -> None:
     """The kernel shows the environment of a new program a moment after it runs; until then `marked` would not find it."""
-    while process.alive() and not Path(f"/proc/{process.pid}/environ").read_bytes():
-        time.sleep(0.001)
+    with suppress(FileNotFoundError, ProcessLookupError):  # it may end between the two looks
+        while process.alive() and not Path(f"/proc/{process.pid}/environ").read_bytes():
+            time.sleep(0.001)
 
 
 def boot_id() -> str:
