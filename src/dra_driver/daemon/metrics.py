@@ -81,6 +81,8 @@ class _HttpServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # Connections of probes that the last process ended linger for a minute; a restarted container has the same network.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)  # not the base's, which looks up the host's name
         self.server_address = self.socket.getsockname()
 
